@@ -7,7 +7,7 @@ waking loop takes an idle core, or waits for the end of the lane's time slice. T
 privilege. Threads and processes inherit it, so a thread that computes resets it.
 
 A guest, which does offline work, runs under SCHED_IDLE: every other thread goes before it, and
-takes its core at once. It is started like that (`fleet/guest_start.py`), and so is all that it
+takes its core at once. It is started like that (`fleet/guests.py`), and so is all that it
 starts; none of its threads chooses another policy.
 """
 

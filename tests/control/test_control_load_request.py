@@ -14,7 +14,7 @@ from penstock.core.deployment.capacity_spec import WHOLE_INSTANCE, ComponentCopi
 from penstock.core.deployment.deployment import ModelSource
 from penstock.core.resources import ComputeResources
 from penstock.fleet.base import InstanceType
-from penstock.instance.loading.call import LoadCall
+from penstock.instance.loading.load import LoadCall
 from penstock.instance.settings import InstanceSettings
 
 GIB = 2**30

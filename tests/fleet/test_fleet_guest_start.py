@@ -1,4 +1,4 @@
-"""`fleet/guest_start.py`: what a program finds that it starts; `fleet/guest_end.py`: its end."""
+"""`fleet/guests.py`: what a program finds that it starts, and its end."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.fleet import guest_end, guest_start
+from penstock.fleet import guests
 
 pytestmark = pytest.mark.skipif(
     not hasattr(os, "SCHED_IDLE"), reason="the kernel has no policy for guests"
@@ -36,7 +36,7 @@ print(json.dumps({
 
 
 def started(*, cores_max: int = 0) -> dict[str, object]:
-    argv = guest_start.command((sys.executable, "-c", SAYS, "a", "b c"), cores_max=cores_max)
+    argv = guests.command((sys.executable, "-c", SAYS, "a", "b c"), cores_max=cores_max)
     env = {**os.environ, "NICE": str(os.getpriority(os.PRIO_PROCESS, 0))}
     with subprocess.Popen(argv, stdout=subprocess.PIPE, env=env, start_new_session=True) as one:
         assert one.stdout is not None
@@ -62,7 +62,7 @@ def test_it_stays_on_as_many_cores_as_it_may() -> None:
 
 def test_guests_share_a_control_group_that_is_idle_as_a_whole(tmp_path: Path) -> None:
     for _ in range(2):  # the second guest finds it there
-        assert guest_start._enter_idle_group(tmp_path)
+        assert guests._enter_idle_group(tmp_path)
         group = tmp_path / "penstock-guests"
         assert (group / "cpu.idle").read_text() == "1"
         assert (group / "cgroup.procs").read_text() == str(os.getpid())
@@ -70,33 +70,33 @@ def test_guests_share_a_control_group_that_is_idle_as_a_whole(tmp_path: Path) ->
 
 def test_where_no_control_group_can_be_made_there_is_none(tmp_path: Path) -> None:
     (tmp_path / "cpu").touch()
-    assert not guest_start._enter_idle_group(tmp_path / "cpu")
-    assert not guest_start._enter_idle_group(tmp_path / "missing")
+    assert not guests._enter_idle_group(tmp_path / "cpu")
+    assert not guests._enter_idle_group(tmp_path / "missing")
 
 
 def test_the_end_of_a_guest_is_that_of_its_session() -> None:
     code = "import subprocess as s; s.Popen(['sleep', '600']); print(1, flush=True); input()"
-    argv = guest_start.command((sys.executable, "-c", code))
+    argv = guests.command((sys.executable, "-c", code))
     with subprocess.Popen(
         argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
     ) as one:
         assert one.stdout is not None
         assert one.stdout.readline() == b"1\n"
-        guest_end.end(one.pid)
+        guests.end(one.pid)
         assert one.wait(60) == -signal.SIGKILL
         assert one.stdout.read() == b""  # whoever else had it open has ended, too
-    guest_end.end(one.pid)  # nothing is left: no error
+    guests.end(one.pid)  # nothing is left: no error
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may give a guest its priority back")
 def test_a_guest_that_is_ended_is_an_ordinary_process_first() -> None:
     """Else it would wait for a core to give its memory back on."""
-    argv = guest_start.command((sys.executable, "-c", "print(1, flush=True); input()"))
+    argv = guests.command((sys.executable, "-c", "print(1, flush=True); input()"))
     with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as one:
         assert one.stdout is not None
         assert one.stdout.readline() == b"1\n"
         assert os.sched_getscheduler(one.pid) == os.SCHED_IDLE
-        guest_end._be_ordinary(one.pid)
+        guests._be_ordinary(one.pid)
         assert os.sched_getscheduler(one.pid) == os.SCHED_OTHER
         assert "penstock-guests" not in Path(f"/proc/{one.pid}/cgroup").read_text()
         one.kill()

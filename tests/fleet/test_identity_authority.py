@@ -13,7 +13,7 @@ from cryptography import x509
 from penstock.errors import CallerError, NotNowError
 from penstock.fleet.identity import contexts
 from penstock.fleet.identity.authority import Authority, key_and_request
-from penstock.fleet.identity.pem import server_identity_of
+from penstock.fleet.identity.contexts import server_identity_of
 
 NOW = 1_800_000_000.0
 YEAR_S = 365 * 86_400.0

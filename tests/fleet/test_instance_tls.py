@@ -20,8 +20,8 @@ from penstock.core.blame.poison_requests import FRESH
 from penstock.errors import CallerError, NotNowError
 from penstock.fleet.identity import contexts, dial
 from penstock.fleet.identity.authority import Authority, key_and_request
+from penstock.fleet.identity.contexts import Identity
 from penstock.fleet.identity.dial import Tls
-from penstock.fleet.identity.pem import Identity
 from penstock.gateway.dispatch.invocation import Invocation
 from penstock.gateway.dispatch.link import FrameLink
 from penstock.instance.server import InstanceServer

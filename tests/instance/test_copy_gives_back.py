@@ -13,7 +13,7 @@ from penstock.core.batching.batcher import BatchSpec
 from penstock.instance.codecs.base import Decoded
 from penstock.instance.copy import Copy
 from penstock.instance.engines.batches import Batches
-from penstock.instance.engines.payload import PayloadEngine
+from penstock.instance.engines.tensor import PayloadEngine
 from penstock.instance.request import Request
 from penstock.runtimes.statistics import EngineStatistics
 from penstock.wire import frames

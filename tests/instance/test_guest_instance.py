@@ -12,7 +12,7 @@ from tests.kit import model_files
 from tests.kit.instances import InstanceProcess, instance
 from tests.kit.polling import wait_until
 
-from penstock.fleet import guest_start
+from penstock.fleet import guests
 
 pytestmark = pytest.mark.skipif(
     not hasattr(os, "SCHED_IDLE"), reason="the kernel has no policy for guests"
@@ -34,7 +34,7 @@ def predict_fn(data, model):
 
 @pytest.fixture
 def guest(tmp_path: Path) -> Iterator[InstanceProcess]:
-    command = guest_start.command((sys.executable, "-m", "penstock.instance"))
+    command = guests.command((sys.executable, "-m", "penstock.instance"))
     with instance(tmp_path, command=command) as running:
         yield running
 

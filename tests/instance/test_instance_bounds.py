@@ -12,10 +12,9 @@ from tests.kit import model_files
 from tests.kit.instances import instance
 from tests.kit.polling import wait_until
 
-from penstock.instance.memory.limit import MemoryLimit
-from penstock.instance.memory.process_usage import own_bytes, tree_pids
-from penstock.instance.memory.use import MemoryUse
+from penstock.instance.memory.use import MemoryLimit, MemoryUse
 from penstock.instance.session_reaper import session_pids
+from penstock.runtimes.workers.memory import own_bytes, tree_pids
 
 #: Starts a program and forks, says who they are, and ends when it is told to.
 PARENT = """

@@ -13,7 +13,7 @@ from tests.kit.timers import ManualTimers
 
 from penstock.clock import ManualClock
 from penstock.errors import CallerError
-from penstock.instance.models.keep_warm import KeepWarmDriver, schedules_of
+from penstock.instance.models.hosted import KeepWarmDriver, schedules_of
 
 MONDAY = dt.datetime(2026, 11, 23, tzinfo=dt.UTC).timestamp()
 HOUR_S = 3600.0

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from penstock.errors import NotNowError
-from penstock.instance.loading.call import LoadCall
-from penstock.instance.loading.load import brought
+from penstock.instance.loading.load import LoadCall, brought
 from penstock.instance.settings import InstanceSettings
 
 

@@ -7,7 +7,7 @@ import pytest
 from penstock.artifacts.sources.source import ArtifactSource
 from penstock.core.residency import Footprint
 from penstock.errors import CallerError
-from penstock.instance.loading.call import LoadCall
+from penstock.instance.loading.load import LoadCall
 from penstock.instance.models.hosted import residency_spec, retired_of
 
 

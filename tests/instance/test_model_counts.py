@@ -29,7 +29,7 @@ def test_requests_are_told_once_as_hits_misses_and_how_they_ended() -> None:
     counts = ModelCounts()
     counts.hits += 3
     counts.misses += 1
-    counts.waited(0.5)
+    counts.took("wait", 0.5)
     counts.answered(answer(queue_us=500, run_us=1500))
     counts.answered(answer(queue_us=0, run_us=4000, kind=frames.END))
     counts.answered(replies.error_frame(3, ModelError("broken", "no")))
@@ -48,7 +48,7 @@ def test_requests_are_told_once_as_hits_misses_and_how_they_ended() -> None:
 
 def test_memory_and_idle_time_are_counted_while_it_is_loaded_and_no_longer() -> None:
     counts = ModelCounts()
-    counts.downloaded(2.0)
+    counts.took("download", 2.0)
     counts.loaded(Footprint(host_bytes=10 * MEGABYTE, accelerator_bytes=MEGABYTE), 0.25, 100.0)
     counts.busy(101.0)
     first = counts.take(1_000_000, 102.0, use=False)
@@ -61,7 +61,7 @@ def test_memory_and_idle_time_are_counted_while_it_is_loaded_and_no_longer() -> 
     assert (delta.loads, delta.load_s) == (1, 2.25)
     counts.idle(102.5)
     counts.unloading("least-recently-used", 1_400_000, 104.0)
-    counts.unloaded(0.125)
+    counts.took("unload", 0.125)
     last = counts.take(0, 110.0, use=False)
     assert last is not None
     assert (last["resident"], last["host_bytes"]) == (False, 0)

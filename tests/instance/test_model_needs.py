@@ -14,10 +14,9 @@ from tests.kit import model_files
 
 from penstock.core.models.memory_need import MemoryObserved
 from penstock.core.residency import Footprint
-from penstock.instance.loading.call import LoadCall
-from penstock.instance.loading.load import Prepared, prepared
+from penstock.instance.loading.load import LoadCall, Prepared, prepared
 from penstock.instance.memory import facts as records
-from penstock.instance.models.needs import Needs
+from penstock.instance.models.memory import Needs
 from penstock.instance.settings import InstanceSettings
 
 MIB = 2**20

@@ -12,7 +12,7 @@ import pytest
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 
 from penstock.artifacts.description.description import Tokenizer as Described
-from penstock.instance.engines.text_tokenizing import Tokenizing
+from penstock.instance.engines.text_rows import Tokenizing
 from penstock.instance.engines.text_tokens import TextTokenizer, frame_of, open_tokenizer
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "a", "b", "1", "x", "y", "red", "cup", "kettle"]

@@ -13,9 +13,8 @@ from penstock.artifacts.sources.source import ArtifactSettings
 from penstock.core.jobs.windows import RowsSpec
 from penstock.errors import PenstockError
 from penstock.instance.engines.lane_threads import LaneThreads
-from penstock.instance.transform.call import TransformCall
+from penstock.instance.transform.call import SpanProgress, TransformCall
 from penstock.instance.transform.lane_pool import LanePool
-from penstock.instance.transform.progress import SpanProgress
 from penstock.instance.transform.rows_span import RowsSpan
 from penstock.wire.frames import RequestMeta
 

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.errors import CallerError, NotNowError, PenstockError
-from penstock.instance.spare import settings_line
+from penstock.instance.settings import settings_line
 from penstock.wire import frames
 
 

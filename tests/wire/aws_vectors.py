@@ -17,6 +17,10 @@ import pytest
 from botocore.model import ServiceModel
 from tests.wire.fetch_vectors import CACHE
 
+from penstock.wire.aws import json_rpc, query, rest_json
+
+#: The protocols, by botocore's names.
+PROTOCOLS: dict[str, Any] = {"json": json_rpc, "rest-json": rest_json, "query": query}
 PROTOCOL_FILES = ("json", "json_1_0", "json_1_0-query-compatible", "query", "rest-json")
 _UNIT = CACHE / "tests" / "unit"
 

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError, EventStreamError
 from tests.kit.boto3_clients import client_of
+from tests.wire.aws_vectors import PROTOCOLS
 
 from penstock.clock import SystemClock
 from penstock.wire.aws import eventstream, models, sigv4
 from penstock.wire.aws.errors import AwsError
 from penstock.wire.aws.http import HttpRequest, HttpResponse, ParsedRequest
-from penstock.wire.aws.protocols import PROTOCOLS, WireProtocol
 from penstock.wire.aws.validate import validate
 
 SECRET = "correct horse battery staple"
@@ -26,7 +26,7 @@ class Service:
     def __init__(self, service: str, protocol: str, answer: Answer, events: bytes = b"") -> None:
         self.asked: list[ParsedRequest] = []
         self._model = models.service_model(service)
-        self._protocol: WireProtocol = PROTOCOLS[protocol]
+        self._protocol = PROTOCOLS[protocol]
         self._answer = answer
         self._events = events
         self.client = client_of(service, self._answered, key="AKIDEXAMPLE", secret=SECRET)

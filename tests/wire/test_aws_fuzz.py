@@ -12,7 +12,7 @@ from botocore.serialize import JSONSerializer, QuerySerializer
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.wire.aws import bearer, eventstream, json_rpc, models, query, rest_json, sigv4
+from penstock.wire.aws import bearer, json_rpc, models, query, rest_json, sigv4
 from penstock.wire.aws.errors import AwsError
 from penstock.wire.aws.http import HttpRequest
 from penstock.wire.aws.validate import validate
@@ -139,18 +139,6 @@ def test_bearer_tokens(text: str, pairs: dict[str, str]) -> None:
 
 def wrapped(url: str) -> str:
     return bearer.PREFIX + base64.b64encode(url.encode()).decode()
-
-
-@settings(max_examples=300, deadline=None)
-@given(data=st.binary(max_size=200), cut=st.integers(0, 200), flip=st.integers(0, 60))
-def test_event_streams(data: bytes, cut: int, flip: int) -> None:
-    frame = bytearray(eventstream.payload_part(data))
-    for stream in (data, bytes(frame[:cut]) + data, bytes(frame)):
-        with contextlib.suppress(eventstream.EventStreamError):
-            eventstream.EventStreamDecoder().feed(stream)
-    frame[flip % len(frame)] ^= 0x55
-    with contextlib.suppress(eventstream.EventStreamError):
-        assert eventstream.EventStreamDecoder().feed(bytes(frame)) == []
 
 
 TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=20)

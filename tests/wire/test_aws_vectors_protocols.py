@@ -18,11 +18,11 @@ import pytest
 from botocore.awsrequest import HeadersDict
 from botocore.parsers import JSONParser, QueryParser, RestJSONParser
 from tests.wire import aws_vectors
+from tests.wire.aws_vectors import PROTOCOLS
 
 from penstock.wire.aws import values
 from penstock.wire.aws.errors import AwsError
 from penstock.wire.aws.http import HttpRequest, HttpResponse
-from penstock.wire.aws.protocols import PROTOCOLS
 
 aws_vectors.require()
 

@@ -373,7 +373,6 @@ TESTS_OF: dict[str, tuple[str, ...]] = {
     "wire/aws/json_values.py": _AWS,
     "wire/aws/models.py": _AWS,
     "wire/aws/patterns.py": (*_AWS, "architecture/test_linear_patterns.py"),
-    "wire/aws/protocols.py": _AWS,
     "wire/aws/query.py": _AWS,
     "wire/aws/rest_json.py": (*_AWS,),
     "wire/aws/sigv4.py": (
@@ -383,7 +382,6 @@ TESTS_OF: dict[str, tuple[str, ...]] = {
     ),
     "wire/aws/validate.py": _AWS,
     "wire/aws/values.py": _AWS,
-    "wire/aws/xml_values.py": _AWS,
     "wire/frames.py": ("wire/test_frames.py", "wire/test_frame_bounds.py"),
     "wire/http_client.py": ("wire/test_http_client.py", "wire/test_http_pool.py"),
     "wire/http_pool.py": ("wire/test_http_pool.py",),

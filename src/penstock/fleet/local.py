@@ -20,7 +20,7 @@ from typing import Final
 from penstock.cleanup import shielded
 from penstock.core.machine.guest_start import TIMEOUT, GuestStart, GuestStartSpec
 from penstock.errors import InternalError, NotNowError, logged
-from penstock.fleet import guest_end, guest_start
+from penstock.fleet import guests
 from penstock.fleet.base import InstanceExit, InstanceHandle, InstanceSpec, SpareObserved
 from penstock.fleet.child import Child
 from penstock.fleet.log_file import LOG_BYTES_MAX, append, open_log, put_aside
@@ -92,9 +92,12 @@ class LocalFleet:
         # Guests never take a spare: spares are kept for endpoints
         child = None if spec.guest else self._take_spare(spec)
         warm = child is not None
-        child = child or self._spawn(spec.log_path, spec.instance_id, self._command_of(spec))
         if spec.guest:
+            command = guests.command(self._command, cores_max=spec.cores_max)
+            child = self._spawn(spec.log_path, spec.instance_id, command)
             child.become_guest()
+        elif child is None:
+            child = self._spawn(spec.log_path, spec.instance_id, self._command)
         self._children[spec.instance_id] = child
         if self._logs_task is None:
             self._logs_task = asyncio.create_task(self._bound_logs())
@@ -117,7 +120,7 @@ class LocalFleet:
 
     async def _broken_off(self, instance_id: str, child: Child) -> None:
         if child.guest:  # freeing its memory takes our processor time
-            await asyncio.to_thread(guest_end.end, child.process.pid)
+            await asyncio.to_thread(guests.end, child.process.pid)
         await child.wait_ended()
         self._forget(instance_id)
 
@@ -127,7 +130,7 @@ class LocalFleet:
             return
         child.asked_to_stop = True
         if child.guest and not grace_s:
-            await asyncio.to_thread(guest_end.end, child.process.pid)
+            await asyncio.to_thread(guests.end, child.process.pid)
         else:
             child.send(signal.SIGTERM)
         await asyncio.wait([child.ended], timeout=max(grace_s, 0.0))
@@ -179,11 +182,6 @@ class LocalFleet:
     def _spawn_spare(self) -> Child:
         name = f"spare-{self._number + 1}"
         return self._spawn(self._runtime_dir / f"{name}.log", name, self._command)
-
-    def _command_of(self, spec: InstanceSpec) -> tuple[str, ...]:
-        if spec.guest:
-            return guest_start.command(self._command, cores_max=spec.cores_max)
-        return self._command
 
     def _spawn(self, log_path: Path, name: str, command: tuple[str, ...]) -> Child:
         self._number += 1

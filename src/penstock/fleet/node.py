@@ -27,7 +27,6 @@ from penstock.core.resources import ComputeResources
 from penstock.errors import PenstockError
 from penstock.fleet.base import InstanceExit, InstanceSpec, InstanceType
 from penstock.fleet.identity.authority import key_and_request
-from penstock.fleet.identity.pem import Identity
 from penstock.fleet.local import LocalFleet
 from penstock.wire import frames
 
@@ -127,9 +126,12 @@ class InstanceNode:
     def _spec(self, wanted: Json) -> InstanceSpec:
         settings = dict(wanted["settings"])
         settings["work_dir"] = str(self._work_dir)
-        settings["identity"] = Identity(
-            certificate=wanted["certificate"], key=self._key, authority=wanted["authority"]
-        ).to_dict()
+        # For a pipe to the instance: it contains the key
+        settings["identity"] = {
+            "certificate": wanted["certificate"],
+            "key": self._key,
+            "authority": wanted["authority"],
+        }
         platform = dict(settings.get("platform") or {})
         if platform.get("certificate"):  # it arrives as text; programs here need a file
             path = self._folder / "platform.pem"

@@ -23,11 +23,10 @@ import uvloop
 from penstock import scheduling, signals
 from penstock.errors import PenstockError
 from penstock.fleet.identity import contexts
-from penstock.instance import session_reaper, spare
-from penstock.instance.memory.limit import LOOK_EVERY_S, MemoryLimit, be_ended_first
-from penstock.instance.memory.use import MemoryUse
+from penstock.instance import session_reaper
+from penstock.instance.memory.use import LOOK_EVERY_S, MemoryLimit, MemoryUse, be_ended_first
 from penstock.instance.server import InstanceServer
-from penstock.instance.settings import InstanceSettings
+from penstock.instance.settings import InstanceSettings, settings_line
 from penstock.runtimes.confinement.parent_death import die_with_parent
 from penstock.runtimes.environment import huge_pages_end_here
 from penstock.runtimes.pipeline import platform as pipeline_platform
@@ -52,7 +51,7 @@ def main() -> int:
     scheduling.wait_for_messages()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C is for the server
     try:
-        settings = InstanceSettings.from_line(spare.settings_line(sys.stdin.buffer))
+        settings = InstanceSettings.from_line(settings_line(sys.stdin.buffer))
         if settings.log_path is not None:
             _write_to(settings.log_path)
         pipeline_platform.tell(settings.platform)

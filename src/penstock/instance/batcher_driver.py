@@ -82,17 +82,23 @@ class BatcherDriver(Generic[Item]):
 
     def turn(self, now: float) -> None:
         """Runs the items that are due and sets the timer for the others."""
+        if not self._items:
+            return  # nothing waits, so nothing is due
         at = self._batcher.next_deadline()
         if at is not None and now >= at:
             self._carry_out(self._batcher.on_timer(now=now))
+            if not self._items:
+                return
             at = self._batcher.next_deadline()
-        self._wake_at(at)
+        if at is not None:
+            self._wake_at(at)
 
     def lane_freed(self, lane: int, *, timed: bool = True) -> None:
         """The batch on `lane` has ended, with whatever result; `timed` as in the batcher."""
         now = self._clock.monotonic()
         self._carry_out(self._batcher.lane_freed(lane, now=now, timed=timed))
-        self.turn(now)
+        if self._items:
+            self.turn(now)
 
     def cancel(self, ident: int) -> bool:
         """True: the item was queued and will never run."""
@@ -146,13 +152,13 @@ class BatcherDriver(Generic[Item]):
             elif isinstance(action, RefuseItem | Expire):
                 self._drop(pop(action.id), action.reason)
 
-    def _wake_at(self, at: float | None) -> None:
+    def _wake_at(self, at: float) -> None:
         """Sets the timer. One that would fire too early is kept: firing costs less than replacing
         it."""
         timer = self._timer
-        if at is None or (timer is not None and self._timer_at <= at):
-            return
         if timer is not None:
+            if self._timer_at <= at:
+                return
             timer.cancel()
         self._timer_at = at
         self._timer = self._call_at(at, self._fire)

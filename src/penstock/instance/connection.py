@@ -30,7 +30,7 @@ from penstock.wire import frames
 from penstock.wire.stall import LOOK_S, StallWatch
 
 if TYPE_CHECKING:
-    from penstock.instance.engines.adapters import AdapterCopy
+    from penstock.instance.adapters import AdapterCopy
     from penstock.instance.models.host import ModelHost
 
     AnyCopy = Copy | ModelHost | AdapterCopy

@@ -13,6 +13,7 @@ given back.
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -25,6 +26,7 @@ from penstock.errors import PenstockError
 from penstock.instance import replies
 from penstock.instance.batcher_driver import BatcherDriver, CallAt
 from penstock.instance.request import Item, ReplySink, Request
+from penstock.runtimes.base import Returned
 from penstock.wire import frames
 
 #: Larger bodies are read and written on a helper thread: parsing them would block the loop.
@@ -185,9 +187,7 @@ class Copy:
 
     def turn_back(self, request: Request, reason: str) -> None:
         """Refuses a request: another copy may take it."""
-        request.answered = True
-        request.sink.forget(request.ident)
-        request.sink.send(replies.returned_frame(request.ident, reason))
+        request.refuse(replies.returned_frame(request.ident, reason))
 
     def cancel(self, request: Request) -> None:
         """The request was cancelled: it leaves the queue; if it runs, it is ended or finishes
@@ -368,3 +368,35 @@ class Copy:
             **self._work.explain(),
             "batcher": self.driver.snapshot(),
         }
+
+
+Outcome = bytes | PenstockError | Returned
+
+
+class CopyCall(ReplySink):
+    """A request to a copy from its own process: `outcome` gets what becomes of it. The parts of a
+    streamed answer are joined."""
+
+    def __init__(
+        self, copy: Copy, ident: int, meta: bytes, body: bytes, *, alone: bool = False
+    ) -> None:
+        self.outcome: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+        self._decoder = frames.FrameDecoder()
+        self._streamed: list[bytes] = []
+        now = copy.clock.monotonic()
+        self.request = Request(self, ident, meta, body, now, None, 0, alone)
+        copy.accept(self.request, now)
+        copy.turn(now)
+
+    def forget(self, ident: int) -> None:
+        """Does nothing: no frame can cancel it."""
+
+    def send(self, frame: bytes) -> None:
+        for read in self._decoder.feed(frame):
+            if read.kind == frames.CHUNK:
+                self._streamed.append(read.payload[read.meta_bytes :])
+            elif not self.outcome.done():
+                outcome = replies.outcome_of(read)
+                if isinstance(outcome, bytes):
+                    outcome = b"".join((*self._streamed, outcome))
+                self.outcome.set_result(outcome)

@@ -1,4 +1,5 @@
-"""Reply frames of the instance: answers, errors, and requests given back."""
+"""Reply frames of the instance: answers, errors, and requests given back; written, and read where
+the request came from this process."""
 
 from __future__ import annotations
 
@@ -7,7 +8,15 @@ from typing import Final
 
 import orjson
 
-from penstock.errors import InternalError, ModelError, NotNowError, PenstockError, logged
+from penstock.errors import (
+    InternalError,
+    ModelError,
+    NotNowError,
+    PenstockError,
+    from_dict,
+    logged,
+)
+from penstock.runtimes.base import Returned
 from penstock.wire import frames
 from penstock.wire.span_notes import SpanScope
 
@@ -72,6 +81,14 @@ def with_spans(frame: bytes, spans: SpanScope) -> bytes:
 
 def returned_frame(ident: int, reason: str) -> bytes:
     return frames.encode(frames.RETURNED, ident, reason.encode())
+
+
+def outcome_of(frame: frames.Frame) -> bytes | PenstockError | Returned:
+    """What a final frame says: the body, the error, or why the request was given back."""
+    if frame.kind == frames.RETURNED:
+        return Returned(frame.payload.decode())
+    reply = frames.decode_reply(frame.payload, frame.meta_bytes)
+    return from_dict(orjson.loads(reply.body)) if frame.kind == frames.ERROR else reply.body
 
 
 def not_now(reason: str) -> NotNowError:

@@ -99,6 +99,12 @@ class Request(Item):
         self.answered = False  #: True once it is answered or cancelled: nothing more is sent
         self.traced: SpanScope | None = None  #: `spans`, once they were read
 
+    def refuse(self, frame: bytes) -> None:
+        """Answers it where no copy has taken it."""
+        self.answered = True
+        self.sink.forget(self.ident)
+        self.sink.send(frame)
+
     @property
     def spans(self) -> SpanScope | None:
         """Where its nested calls are recorded; None: the request is not traced."""

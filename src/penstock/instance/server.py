@@ -42,25 +42,23 @@ import orjson
 from penstock.clock import Clock, SystemClock
 from penstock.errors import CallerError, ModelError, PenstockError, logged
 from penstock.fleet.identity import contexts, dial
-from penstock.instance import replies, spare
-from penstock.instance.adapters import Adapters
+from penstock.fleet.machine import cpu_s, resident_bytes
+from penstock.instance import replies
+from penstock.instance.adapters import AdapterCopy, Adapters, LoadedAdapter
 from penstock.instance.batcher_driver import Timer
 from penstock.instance.connection import Connection
 from penstock.instance.copy import Copy
-from penstock.instance.engines.adapters import AdapterCopy
 from penstock.instance.engines.lane_threads import LaneEvents, LaneThreads
 from penstock.instance.in_flight_counts import InFlightCounts
-from penstock.instance.loading.adapter import LoadedAdapter
-from penstock.instance.loading.call import LoadCall
-from penstock.instance.loading.load import Prepared, prepared
+from penstock.instance.loading.load import LoadCall, Prepared, prepared
 from penstock.instance.loading.loaded import Loaded
 from penstock.instance.memory.account import MemoryAccount
-from penstock.instance.memory.process_usage import cpu_s, rss_bytes, tree_pids
 from penstock.instance.memory.use import MemoryUse
-from penstock.instance.settings import InstanceSettings
+from penstock.instance.settings import InstanceSettings, imported_since
 from penstock.instance.transform.transforms import Transforms
-from penstock.instance.warm_up.load import load
+from penstock.instance.warm_up import load
 from penstock.metrics.loop_lag import LoopLag
+from penstock.runtimes.workers.memory import tree_pids
 from penstock.wire import frames
 
 if TYPE_CHECKING:
@@ -283,7 +281,7 @@ class InstanceServer:
                 told = await self._adapters.load(wanted)
             return {**told, **self._memory.measured()}
         started = self.clock.monotonic()
-        memory_before = rss_bytes(os.getpid())
+        memory_before = resident_bytes(os.getpid())
         listener = LaneEvents()
         with self._busy_with(number):
             model = self._prepared.pop(number, None) or await prepared(wanted, self._settings)
@@ -302,14 +300,14 @@ class InstanceServer:
         gc.collect()
         # A loaded model stays: garbage collections under traffic need not scan it again
         gc.freeze()
-        workers = sum(rss_bytes(each) for pid in loaded.pids() for each in tree_pids(pid))
+        workers = sum(resident_bytes(each) for pid in loaded.pids() for each in tree_pids(pid))
         return {
             "description": loaded.described,
-            "digest": loaded.digest,
+            "digest": model.digest,
             "load_s": self.clock.monotonic() - started,
             "warm_up_s": loaded.warm_up_s,
-            "modules": spare.used(self._imported),
-            "memory_bytes": workers or max(0, rss_bytes(os.getpid()) - memory_before),
+            "modules": imported_since(self._imported),
+            "memory_bytes": workers or max(0, resident_bytes(os.getpid()) - memory_before),
             **self._memory.measured(),
         }
 
@@ -388,7 +386,7 @@ class InstanceServer:
                     "workers": [
                         {
                             "pid": pid,
-                            "rss_bytes": sum(map(rss_bytes, tree_pids(pid))),
+                            "rss_bytes": sum(map(resident_bytes, tree_pids(pid))),
                             "cpu_s": sum(map(cpu_s, tree_pids(pid))),
                         }
                         for pid in pids
@@ -400,7 +398,7 @@ class InstanceServer:
         return {
             "instance_id": self._settings.instance_id,
             "pid": pid,
-            "rss_bytes": rss_bytes(pid),
+            "rss_bytes": resident_bytes(pid),
             **self._memory.measured(),
             "cpu_s": cpu_s(pid),
             "loading": sorted(self._loading),

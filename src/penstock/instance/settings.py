@@ -1,16 +1,38 @@
-"""The settings with which an instance is started: one JSON line on standard input."""
+"""What an instance reads on standard input when it is started: one JSON line with its settings.
+
+A fleet starts spares like any instance, and writes lines {"warm": [modules]} before the settings.
+Each is answered with `warm`. Only the project's own modules, and the libraries of its runtimes, are
+imported, whatever a line names.
+"""
 
 from __future__ import annotations
 
+import importlib
+import logging
+import sys
+import threading
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import BinaryIO, Final
 
+import msgspec
 import orjson
 
+from penstock import scheduling
 from penstock.artifacts.sources.source import ArtifactSettings
 from penstock.errors import CallerError
-from penstock.fleet.identity.pem import Identity
+from penstock.fleet.identity.contexts import Identity
+from penstock.runtimes import registry
+
+_LOG = logging.getLogger(__name__)
+_OWN: Final = "penstock."
+#: Libraries of the runtimes that run in an instance's own process, and of readers of artifacts.
+LIBRARIES: Final = frozenset(
+    {"numpy", "obstore", "tokenizers", "yaml"}
+    | {one.library for one in registry.records() if one.in_threads and one.library}
+)
+_MODULES_MAX: Final = 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,33 +57,66 @@ class InstanceSettings:
     def from_line(cls, line: bytes) -> InstanceSettings:
         """Raises CallerError for an invalid line."""
         try:
-            fields: dict[str, Any] = orjson.loads(line)
-            identity = fields.get("identity")
-            artifact = ArtifactSettings.from_dict(fields.get("artifact") or {})
-            return cls(
-                instance_id=str(fields["instance_id"]),
-                address=str(fields["address"]),
-                cores=float(fields["cores"]),
-                memory_bytes=int(fields.get("memory_bytes", 0)),
-                accelerators=int(fields.get("accelerators", 0)),
-                cache_dir=Path(fields["cache_dir"]),
-                work_dir=Path(fields["work_dir"]) if fields.get("work_dir") else None,
-                artifact=replace(artifact, closed=artifact.closed + _own_places(fields)),
-                log_path=Path(fields["log_path"]) if fields.get("log_path") else None,
-                platform={str(k): str(v) for k, v in (fields.get("platform") or {}).items()},
-                identity=Identity(**identity) if identity else None,
+            given = msgspec.json.decode(
+                line, type=cls, strict=False, dec_hook=lambda kind, value: kind(value)
             )
-        except (ValueError, KeyError, TypeError) as error:
+        except msgspec.MsgspecError as error:
             raise CallerError(
                 "instance-settings",
-                f"the instance's settings cannot be read: {type(error).__name__}: {error}",
+                f"the instance's settings cannot be read: {error}",
                 hint="An instance is started by a fleet, which writes them.",
             ) from None
+        closed = (*given.artifact.closed, *given._own_places())
+        return replace(given, artifact=replace(given.artifact, closed=closed))
+
+    def _own_places(self) -> Iterator[str]:
+        """Paths on an instance's own machine, which may differ from the server's."""
+        yield str(self.cache_dir)
+        if self.work_dir is not None:
+            yield str(self.work_dir)
+        scheme, _, place = self.address.partition(":")
+        if scheme == "unix":
+            yield str(Path(place).parent)
 
 
-def _own_places(fields: dict[str, Any]) -> tuple[str, ...]:
-    """Paths on an instance's own machine, which may differ from the server's."""
-    scheme, _, place = str(fields["address"]).partition(":")
-    sockets = str(Path(place).parent) if scheme == "unix" else ""
-    found = (fields["cache_dir"], fields.get("work_dir"), sockets)
-    return tuple(str(each) for each in found if each)
+def settings_line(lines: BinaryIO) -> bytes:
+    """Reads up to the line with the settings and imports the requested modules; b"" at the end."""
+    while True:
+        line = lines.readline()
+        modules = _asked(line)
+        if modules is None:
+            return line
+        # Threads that a library starts when it is imported compute for models later.
+        thread = threading.Thread(target=_get_warm, args=(modules,), name="warm")
+        thread.start()
+        thread.join()
+        print("warm", flush=True)
+
+
+def imported_since(before: Iterable[str]) -> list[str]:
+    """Modules imported since `before` that a spare may import."""
+    known = set(before)
+    return sorted(name for name in list(sys.modules) if name not in known and _may(name))
+
+
+def _asked(line: bytes) -> list[str] | None:
+    try:
+        asked = orjson.loads(line)["warm"]
+    except (orjson.JSONDecodeError, KeyError, TypeError):
+        return None
+    return [name for name in asked if isinstance(name, str)] if isinstance(asked, list) else None
+
+
+def _get_warm(modules: list[str]) -> None:
+    scheduling.compute()
+    for name in modules[:_MODULES_MAX]:
+        if not _may(name):
+            continue
+        try:
+            importlib.import_module(name)
+        except Exception:  # it is imported, or reports the error, when it is needed
+            _LOG.info("%s can't be imported ahead", name)
+
+
+def _may(name: str) -> bool:
+    return name.startswith(_OWN) or name in LIBRARIES

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from penstock.errors import ModelError
-from penstock.instance.memory.process_usage import tree_pids
+from penstock.runtimes.workers.memory import tree_pids
 from penstock.sim.service import ServiceSpec
 from penstock.tune.live import LiveServer
 from penstock.tune.search import Setting

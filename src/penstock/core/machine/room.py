@@ -19,7 +19,7 @@ be shared: on a laptop several small instances on the same cores are slower, nev
 
 Instances may grow after they were placed. Where together they have outgrown the machine, Penstock
 ends nothing that serves: it only refuses new placements, until there is room again. An instance
-that outgrows its own type ends by itself (`instance/memory/limit.py`). If memory runs out before
+that outgrows its own type ends by itself (`instance/memory/use.py`). If memory runs out before
 that, the operating system ends an instance sooner than the server, and that instance is placed
 anew, by these rules.
 

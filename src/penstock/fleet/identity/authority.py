@@ -29,7 +29,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from penstock.errors import CallerError, NotNowError
 from penstock.fleet.identity import contexts
-from penstock.fleet.identity.pem import Identity, unreadable
+from penstock.fleet.identity.contexts import Identity, unreadable
 
 #: Lifetime of a certificate. It covers a server that is never restarted, and is no longer because
 #: certificates cannot be revoked.

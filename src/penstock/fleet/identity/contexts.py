@@ -1,4 +1,5 @@
-"""TLS between the server and its instances, and the names in their certificates.
+"""TLS between the server and its instances: what one end shows, whom it trusts, and the names in
+certificates. No library that makes certificates is imported here: every instance reads this file.
 
 Both ends use TLS 1.3 alone and show a certificate; both check the other's name. OpenSSL's bindings
 read keys from files only, so they get ours in an anonymous file in memory, which nobody else can
@@ -14,11 +15,51 @@ import hashlib
 import os
 import ssl
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
-from penstock.fleet.identity.pem import Identity, server_identity_of
+from penstock.errors import CallerError
+
+_BEGIN: Final = "-----BEGIN CERTIFICATE-----\n"
+_END: Final = "-----END CERTIFICATE-----\n"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identity:
+    """One end of a connection: its certificate, the key to it, and the authority that it trusts.
+    PEM."""
+
+    certificate: str
+    key: str = field(repr=False)
+    authority: str
+
+
+def server_identity_of(state_dir: Path) -> Identity:
+    """What the server's control plane wrote at its start, for another process of the same server.
+
+    Raises CallerError `identity-unreadable`.
+    """
+    path = state_dir / "identity" / "server.pem"
+    try:
+        text = path.read_text()
+    except OSError as error:
+        raise unreadable(path, error.strerror or "unreadable") from error
+    key, begin, rest = text.partition(_BEGIN)
+    certificate, end, authority = rest.partition(_END)
+    if not (begin and end and authority):
+        raise unreadable(path, "it is not whole")
+    return Identity(certificate=begin + certificate + end, key=key, authority=authority)
+
+
+def unreadable(path: Path, cause: str) -> CallerError:
+    return CallerError(
+        "identity-unreadable",
+        f"{path}: {cause}",
+        hint="Remove it and restart: a new authority is made, and new certificates with it.",
+    )
+
 
 #: The name of the gateways and the control plane of the deployment. No public name ends in
 #: `.internal`.

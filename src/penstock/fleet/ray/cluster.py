@@ -12,7 +12,8 @@ import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import Any, Final
+from dataclasses import dataclass, field
+from typing import Any, BinaryIO, Final
 
 import ray
 import ray.util.client
@@ -23,6 +24,7 @@ from ray.util.placement_group import placement_group, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from penstock.errors import NotNowError
+from penstock.fleet.base import InstanceSpec
 from penstock.fleet.node import InstanceNode
 
 _log = logging.getLogger(__name__)
@@ -34,6 +36,20 @@ CALL_FAILED: Final = (RayError, TimeoutError, ConnectionError)
 #: Each may block for as long as a wait for room takes; many instances may wait at once.
 _THREADS: Final = 32
 _AUTOSCALER_S_MAX: Final = 30.0
+
+
+@dataclass(eq=False, slots=True)
+class HeldActor:
+    """What the fleet knows of one instance."""
+
+    spec: InstanceSpec
+    bundle: dict[str, float]  #: what it reserves on its node, under Ray's names
+    group: Any = None  #: its Ray placement group
+    actor: Any = None  #: the Ray actor that starts and watches it on its node
+    log: BinaryIO | None = None
+    stopping: bool = False
+    watcher: asyncio.Task[None] | None = None
+    ended: asyncio.Event = field(default_factory=asyncio.Event)  #: set once all of it is removed
 
 
 class _Actor(InstanceNode):

@@ -22,11 +22,9 @@ from penstock.errors import InternalError, NotNowError
 from penstock.fleet.base import InstanceExit, InstanceHandle, InstanceSpec, SpareObserved
 from penstock.fleet.identity.authority import Authority
 from penstock.fleet.log_file import open_log
-from penstock.fleet.ray.cluster import CALL_FAILED, Cluster
-from penstock.fleet.ray.held import HeldActor
+from penstock.fleet.ray.cluster import CALL_FAILED, Cluster, HeldActor
 from penstock.fleet.ray.placing import Placing, bundle_of
-from penstock.fleet.ray.starting import Starting
-from penstock.fleet.ray.watching import LAST_WORD_S_MAX, until_its_end
+from penstock.fleet.ray.starting import LAST_WORD_S_MAX, Starting, until_its_end
 
 _log = logging.getLogger(__name__)
 

@@ -13,8 +13,7 @@ from typing import Final
 
 from penstock.errors import NotNowError
 from penstock.fleet.base import InstanceSpec
-from penstock.fleet.ray.cluster import Cluster
-from penstock.fleet.ray.held import HeldActor
+from penstock.fleet.ray.cluster import Cluster, HeldActor
 
 #: How long one wait for a bundle lasts; then it is checked whether the instance is still wanted.
 _PLACE_S: Final = 2.0

@@ -8,7 +8,7 @@ platform in front of the model cannot judge what a model reads.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -84,6 +84,14 @@ def negotiate(accept: str | None, offered: tuple[str, ...]) -> str:
         status=406,
         hint="Leave Accept out, or ask for one of these types.",
     )
+
+
+def input_spec(specs: Mapping[str, TensorSpec], name: str) -> TensorSpec:
+    """The model's input of this name. Raises ModelError if it has none."""
+    spec = specs.get(name)
+    if spec is None:
+        raise bad(f"input {name[:80]!r} is not one of the model's: {', '.join(sorted(specs))}")
+    return spec
 
 
 def check_shape(spec: TensorSpec, shape: tuple[int, ...]) -> None:

@@ -16,7 +16,7 @@ import numpy as np
 
 from penstock.errors import ModelError
 from penstock.instance.codecs import answers
-from penstock.instance.codecs.base import CodecModel, Decoded, bad, check_inputs
+from penstock.instance.codecs.base import CodecModel, Decoded, bad, check_inputs, input_spec
 from penstock.instance.codecs.values import cast
 from penstock.runtimes.tensor_bytes import objects
 
@@ -43,9 +43,8 @@ def decode_npz(model: CodecModel, body: bytes, accept: str | None) -> Decoded:
     specs = {spec.name: spec for spec in model.inputs}
     tensors = {}
     for name, data in _members(body):
-        if name not in specs and not (len(specs) == 1 and name == "arr_0"):
-            raise bad(f"input {name[:80]!r} is not one of the model's: {', '.join(sorted(specs))}")
-        spec = specs.get(name) or model.inputs[0]
+        alone = len(specs) == 1 and name == "arr_0"
+        spec = model.inputs[0] if alone else input_spec(specs, name)
         tensors[spec.name] = _typed(read_array(data), spec.dtype, spec.name)
     return Decoded(tensors, check_inputs(model, tensors), encode)
 

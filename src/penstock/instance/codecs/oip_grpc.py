@@ -7,14 +7,30 @@ is always raw, which clients read fastest and the protocol allows for any reques
 from __future__ import annotations
 
 import struct
+from collections.abc import Mapping
 from typing import Any, Final
 
 import numpy as np
 from google.protobuf.message import DecodeError
 
-from penstock.instance.codecs.base import OIP_GRPC, CodecModel, Decoded, Tensors, bad, check_inputs
-from penstock.instance.codecs.oip_json import raw_tensor, reshaped
-from penstock.instance.codecs.oip_outputs import OutputSpec, classified, dtype_of, pick
+from penstock.instance.codecs.base import (
+    OIP_GRPC,
+    CodecModel,
+    Decoded,
+    Tensors,
+    bad,
+    check_inputs,
+    input_spec,
+)
+from penstock.instance.codecs.oip_json import (
+    OutputSpec,
+    classified,
+    dtype_of,
+    known_outputs,
+    pick,
+    raw_tensor,
+    reshaped,
+)
 from penstock.instance.codecs.values import cast
 from penstock.runtimes.tensor_bytes import encode_raw, objects
 from penstock.wire.frames import ReplyMeta, encode_reply_meta
@@ -58,9 +74,7 @@ def decode_parsed(model: CodecModel, request: Any) -> Decoded:
     tensors: Tensors = {}
     for at, entry in enumerate(request.inputs):
         name, shape = entry.name, list(entry.shape)
-        spec = specs.get(name)
-        if spec is None:
-            raise bad(f"input {name[:80]!r} is not one of the model's: {', '.join(sorted(specs))}")
+        spec = input_spec(specs, name)
         if name in tensors:
             raise bad(f"input {name!r} came twice")
         if entry.datatype != spec.dtype:
@@ -95,16 +109,13 @@ def _contents(entry: Any, dtype: str, shape: list[int], name: str) -> np.ndarray
 def _wanted(model: CodecModel, request: Any) -> list[OutputSpec]:
     if not request.outputs:
         return [OutputSpec(spec.name, True, 0) for spec in model.outputs]
-    known = [spec.name for spec in model.outputs]
     wanted = []
     for entry in request.outputs:
-        if known and entry.name not in known:
-            raise bad(f"output {entry.name[:80]!r} is not one of the model's: {', '.join(known)}")
         classes = 0
         if "classification" in entry.parameters:
             classes = max(0, entry.parameters["classification"].int64_param)
         wanted.append(OutputSpec(entry.name, True, classes))
-    return wanted
+    return known_outputs(model, wanted)
 
 
 def _encode(model: CodecModel, outputs: Tensors, wanted: list[OutputSpec], ident: str) -> bytes:
@@ -116,3 +127,16 @@ def _encode(model: CodecModel, outputs: Tensors, wanted: list[OutputSpec], ident
         response.outputs.add(name=want.name, datatype=dtype, shape=values.shape)
         response.raw_output_contents.append(encode_raw(values, dtype))
     return bytes(response.SerializeToString())
+
+
+def stream_message(
+    model: str, version: str, ident: str, columns: Mapping[str, list[bytes]], *, last: bool
+) -> bytes:
+    """One message of an answer that may have several: BYTES [n] tensors, and whether it is the
+    last. Triton's clients look for that in `triton_final_response`."""
+    made = ModelInferResponse(model_name=model, model_version=version, id=ident)
+    made.parameters["triton_final_response"].bool_param = last
+    for name, items in columns.items():
+        made.outputs.add(name=name, datatype="BYTES", shape=(len(items),))
+        made.raw_output_contents.append(encode_raw(objects(items), "BYTES"))
+    return bytes(made.SerializeToString())

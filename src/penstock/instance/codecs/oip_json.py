@@ -7,11 +7,12 @@ forms. `parameters` that the protocol defines (`binary_data`, `binary_data_size`
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from penstock.errors import ModelError
 from penstock.instance.codecs.base import (
     JSON,
     TRITON_BINARY,
@@ -21,11 +22,60 @@ from penstock.instance.codecs.base import (
     Tensors,
     bad,
     check_inputs,
+    input_spec,
 )
-from penstock.instance.codecs.oip_outputs import OutputSpec, classified, dtype_of, pick
 from penstock.instance.codecs.values import cast, dump_json, jsonable, parse_json, to_array
-from penstock.runtimes.tensor_bytes import ELEMENT_BYTES, decode_raw, encode_raw, name_of
+from penstock.runtimes.tensor_bytes import ELEMENT_BYTES, decode_raw, encode_raw, name_of, objects
 from penstock.wire.frames import ReplyMeta, encode_reply_meta
+
+
+class OutputSpec(NamedTuple):
+    name: str
+    binary: bool
+    classes: int  #: classification extension: the n best as "score:index"; 0 = the tensor itself
+
+
+def pick(wanted: list[OutputSpec], outputs: Tensors) -> Iterator[tuple[OutputSpec, np.ndarray]]:
+    """The requested outputs in order; if none are requested, all."""
+    if not wanted:
+        for name, array in outputs.items():
+            yield OutputSpec(name, False, 0), array
+        return
+    for want in wanted:
+        if want.name not in outputs:
+            raise ModelError(
+                "output-missing",
+                f"the model did not answer output {want.name!r}; it gave {', '.join(outputs)}",
+            )
+        yield want, outputs[want.name]
+
+
+def dtype_of(array: np.ndarray, promised: str | None, name: str) -> str:
+    """The dtype of the answer: the metadata's, where the array can be converted. Raises ModelError
+    for bytes in the place of numbers and the reverse."""
+    given = name_of(array)
+    if promised is None or promised == given:
+        return given
+    if "BYTES" in (promised, given):
+        raise ModelError(
+            "output-dtype",
+            f"the model answered output {name!r} as {given}, its configuration says {promised}",
+            hint="Make the model's code and its configuration agree.",
+        )
+    return promised
+
+
+def classified(array: np.ndarray, classes: int, batched: bool) -> np.ndarray:
+    """The best classes of each row as BYTES `score:index`, best first."""
+    flat = array.reshape(len(array) if batched else 1, -1)
+    count = min(classes, flat.shape[1])
+    order = np.argsort(-flat.astype(np.float64), axis=1, kind="stable")[:, :count]
+    items = [
+        f"{flat[row, at]:f}:{at}".encode() for row in range(len(flat)) for at in order[row].tolist()
+    ]
+    shaped = objects(items).reshape(len(flat), count)
+    return shaped if batched else shaped[0]
+
 
 _JSON_META = encode_reply_meta(ReplyMeta(content_type=JSON))
 
@@ -69,10 +119,7 @@ def decode_parsed(
     at = 0
     for entry in parsed["inputs"]:
         name, dtype, shape, parameters = _described(entry)
-        spec = specs.get(name)
-        if spec is None:
-            known = ", ".join(sorted(specs))
-            raise bad(f"input {name[:80]!r} is not one of the model's: {known}")
+        spec = input_spec(specs, name)
         if name in tensors:
             raise bad(f"input {name!r} came twice")
         if dtype != spec.dtype:
@@ -156,6 +203,11 @@ def _wanted(model: CodecModel, parsed: Mapping[str, Any]) -> list[OutputSpec]:
             raise bad(f"classification of output {entry['name'][:80]!r} is not a number of classes")
         binary = own.get("binary_data", binary_default)
         wanted.append(OutputSpec(entry["name"], binary is True, classes))
+    return known_outputs(model, wanted)
+
+
+def known_outputs(model: CodecModel, wanted: list[OutputSpec]) -> list[OutputSpec]:
+    """`wanted`, if the model has them all. Raises ModelError."""
     known = [spec.name for spec in model.outputs]
     for each in wanted:
         if known and each.name not in known:

@@ -11,6 +11,9 @@ without choices that has `pipeline_event`, {"event": kind, "data": ...}; clients
 without choices (as they skip the one with the usage), and a client that knows pipelines reads it.
 The body is `$request` as it came: `$request.messages`. A whole answer has all events in
 `pipeline_events`.
+
+An ensemble has tensors at both ends, as any tensor model. Its answer comes as events with some of
+its tensors each, as the steps make them; it is written when all tensors are there.
 """
 
 from __future__ import annotations
@@ -23,31 +26,36 @@ import orjson
 from penstock.artifacts.description.description import TensorSpec
 from penstock.errors import CallerError, PenstockError
 from penstock.instance.codecs import oip_grpc, oip_json
-from penstock.instance.codecs.base import OIP_GRPC, CodecModel, Decoded, Encode, media_type
+from penstock.instance.codecs.base import (
+    OIP_GRPC,
+    CodecModel,
+    Decoded,
+    Encode,
+    Tensors,
+    check_arrays,
+    media_type,
+)
 from penstock.instance.codecs.generation.calls import (
-    JSON,
-    SSE,
     Event,
     GeneratedAnswer,
     Served,
-    WholeTensors,
     Writer,
     flag,
+    parameters_of,
     parse_object,
     sse,
     unsupported,
 )
-from penstock.instance.codecs.select import json_header_bytes
-from penstock.runtimes.tensor_bytes import encode_raw, objects
+from penstock.instance.codecs.generation.openai_fields import OpenAiWriter
+from penstock.instance.codecs.select import decode_tensors, json_header_bytes
+from penstock.runtimes.tensor_bytes import objects
 from penstock.wire.frames import RequestMeta
-from penstock.wire.oip_messages import ModelInferResponse
 
 TEXT_KIND: Final = "text"
 _KINDS: Final = {
-    "chat": ("chatcmpl-", "chat.completion.chunk", "chat.completion"),
-    "completions": ("cmpl-", "text_completion", "text_completion"),
+    "chat": ("chatcmpl", ("chat.completion", "chat.completion.chunk")),
+    "completions": ("cmpl", ("text_completion", "text_completion")),
 }
-_END: Final = b"data: [DONE]\n\n"
 
 
 def writer_of(request: dict[str, Any], operation: str, served: Served) -> OpenAiPipelineWriter:
@@ -70,72 +78,46 @@ def text_of(kind: str, data: Any) -> str | None:
     return str(data.get("text", ""))
 
 
-class OpenAiPipelineWriter:
-    __slots__ = ("_begun", "_chat", "_head", "_said", "_whole_kind", "content_type", "stream")
+class OpenAiPipelineWriter(OpenAiWriter):
+    __slots__ = ("_chat",)
 
     def __init__(self, served: Served, operation: str, *, stream: bool) -> None:
-        prefix, kind, whole_kind = _KINDS[operation]
-        self.stream = stream
-        self.content_type = SSE if stream else JSON
+        super().__init__(served, *_KINDS[operation], stream=stream, usage=False, logprobs=False)
         self._chat = operation == "chat"
-        self._head = {
-            "id": f"{prefix}{served.new_id()}",
-            "object": kind,
-            "created": served.now_s(),
-            "model": served.name,
-        }
-        self._whole_kind = whole_kind
-        self._begun = False
-        self._said: list[dict[str, Any]] = []
 
     def chunk(self, event: Event, answer: GeneratedAnswer) -> bytes:
         lines = []
-        if not self._begun:
-            self._begun = True
+        if not self.begun:
+            self.begun.add(0)
             if self._chat:
-                lines.append(self._line({"role": "assistant", "content": ""}, None))
+                lines.append(self._choice({"role": "assistant", "content": ""}, None))
         if "k" not in event:
-            lines += [self._line({}, "stop"), _END]
+            lines += [self._choice({}, "stop"), self.end(answer)]
             return b"".join(lines)
         text = text_of(event["k"], event["d"])
         if text is None:
-            said = {"event": event["k"], "data": event["d"]}
-            lines.append(sse({**self._head, "choices": [], "pipeline_event": said}))
+            lines.append(sse(self._line([]) | {"pipeline_event": _as_json(event)}))
         else:
-            lines.append(self._line({"content": text}, None))
+            lines.append(self._choice({"content": text}, None))
         return b"".join(lines)
 
-    def _line(self, delta: dict[str, Any], finish: str | None) -> bytes:
+    def _choice(self, delta: dict[str, Any], finish: str | None) -> bytes:
         choice: dict[str, Any] = {"index": 0, "logprobs": None, "finish_reason": finish}
         if self._chat:
             choice["delta"] = delta
         else:
             choice["text"] = delta.get("content", "")
-        return sse({**self._head, "choices": [choice]})
-
-    def broken(self, error: PenstockError) -> bytes:
-        return b""  # OpenAI's own error event follows
-
-    def gather(self, event: Event) -> None:
-        if "k" in event:
-            self._said.append({"event": event["k"], "data": event["d"]})
+        return self.line(choice)
 
     def whole(self, answer: GeneratedAnswer) -> bytes:
-        texts = [text_of(each["event"], each["data"]) or "" for each in self._said]
+        text = _whole_text(answer)
         choice: dict[str, Any] = {"index": 0, "logprobs": None, "finish_reason": "stop"}
         if self._chat:
-            choice["message"] = {"role": "assistant", "content": "".join(texts), "refusal": None}
+            choice["message"] = {"role": "assistant", "content": text, "refusal": None}
         else:
-            choice["text"] = "".join(texts)
-        return orjson.dumps(
-            {
-                **self._head,
-                "object": self._whole_kind,
-                "choices": [choice],
-                "usage": None,
-                "pipeline_events": self._said,
-            }
-        )
+            choice["text"] = text
+        events = [_as_json(event) for event in answer.events]
+        return orjson.dumps(self._head(self._object, [choice], None) | {"pipeline_events": events})
 
 
 INPUTS: Final = (TensorSpec(name="request", dtype="BYTES", shape=(1,)),)
@@ -155,7 +137,7 @@ class PipelineCall:
 
 def decode(meta: RequestMeta, body: bytes, served: Served) -> PipelineCall:
     """Raises CallerError (`bad-json`, `invalid-parameter`) and ModelError (those of tensors)."""
-    asked = _parameters(meta)
+    asked = parameters_of(meta)
     operation = asked.get("operation")
     if meta.door == "oip-grpc" or media_type(meta.content_type) == OIP_GRPC:
         parsed = oip_grpc.parse(body)
@@ -178,11 +160,6 @@ def decode(meta: RequestMeta, body: bytes, served: Served) -> PipelineCall:
     return PipelineCall(request, _EventWriter(stream and operation != "generate", tells_errors))
 
 
-def _parameters(meta: RequestMeta) -> dict[str, Any]:
-    value = orjson.loads(meta.parameters) if meta.parameters else None
-    return value if isinstance(value, dict) else {}
-
-
 def _model(served: Served) -> CodecModel:
     return CodecModel(
         name=served.name, version=served.version, inputs=INPUTS, outputs=OUTPUTS, batched=False
@@ -194,21 +171,19 @@ def _object_of(decoded: Decoded) -> dict[str, Any]:
     return parse_object(value if isinstance(value, bytes) else str(value).encode())
 
 
-class _EventWriter:
+class _EventWriter(Writer):
     """Writes server-sent events, or all events as one JSON object."""
 
-    __slots__ = ("_said", "_tells_errors", "content_type", "stream")
+    __slots__ = ("_tells_errors",)
 
     def __init__(self, stream: bool, tells_errors: bool) -> None:
-        self.stream = stream
+        super().__init__(stream=stream)
         self._tells_errors = tells_errors
-        self.content_type = SSE if stream else JSON
-        self._said: list[dict[str, Any]] = []
 
     def chunk(self, event: Event, answer: GeneratedAnswer) -> bytes:
         if "k" not in event:
             return b""  # the event `done` was written already
-        return b"event: %b\ndata: %b\n\n" % (event["k"].encode(), orjson.dumps(event["d"]))
+        return b"event: %b\ndata: %b\n\n" % _pair(event)
 
     def broken(self, error: PenstockError) -> bytes:
         if not self._tells_errors:
@@ -216,81 +191,107 @@ class _EventWriter:
         told = {"code": error.code, "message": error.message, "hint": error.hint}
         return b"event: error\ndata: %b\n\n" % orjson.dumps(told)
 
-    def gather(self, event: Event) -> None:
-        if "k" in event:
-            self._said.append({"event": event["k"], "data": event["d"]})
-
     def whole(self, answer: GeneratedAnswer) -> bytes:
-        return orjson.dumps({"text": _text_of(self._said), "events": self._said})
+        events = [_as_json(event) for event in answer.events]
+        return orjson.dumps({"text": _whole_text(answer), "events": events})
 
 
-def _text_of(said: list[dict[str, Any]]) -> str:
-    """The joined text of the events of kind `text`."""
-    return "".join(text_of(each["event"], each["data"]) or "" for each in said)
-
-
-class _TensorWriter:
-    __slots__ = ("_ident", "_said", "_served", "content_type", "stream")
+class _TensorWriter(Writer):
+    __slots__ = ("_ident", "_served")
 
     def __init__(self, served: Served, ident: str, stream: bool) -> None:
-        self.stream = stream
+        super().__init__(stream=stream)
         self.content_type = OIP_GRPC
         self._served = served
         self._ident = ident
-        self._said: list[tuple[bytes, bytes]] = []
 
     def chunk(self, event: Event, answer: GeneratedAnswer) -> bytes:
-        if "k" not in event:
-            return self._message([], last=True)
-        return self._message([_pair(event)], last=False)
-
-    def broken(self, error: PenstockError) -> bytes:
-        return b""  # error_message of ModelStreamInfer follows
-
-    def gather(self, event: Event) -> None:
-        if "k" in event:
-            self._said.append(_pair(event))
+        given = "k" in event
+        return self._message([event] if given else [], last=not given)
 
     def whole(self, answer: GeneratedAnswer) -> bytes:
-        return self._message(self._said, last=True)
+        return self._message(answer.events, last=True)
 
-    def _message(self, pairs: list[tuple[bytes, bytes]], *, last: bool) -> bytes:
-        made = ModelInferResponse(
-            model_name=self._served.name, model_version=self._served.version, id=self._ident
-        )
-        made.parameters["triton_final_response"].bool_param = last
-        if pairs:
-            for at, name in enumerate(("event", "data")):
-                made.outputs.add(name=name, datatype="BYTES", shape=(len(pairs),))
-                column = objects([pair[at] for pair in pairs])
-                made.raw_output_contents.append(encode_raw(column, "BYTES"))
-        return bytes(made.SerializeToString())
+    def _message(self, events: list[Event], *, last: bool) -> bytes:
+        name, version = self._served.name, self._served.version
+        columns = _columns(events) if events else {}
+        return oip_grpc.stream_message(name, version, self._ident, columns, last=last)
 
 
-class _JsonTensorWriter(WholeTensors):
-    __slots__ = ("_encode", "_said", "stream")
+class _JsonTensorWriter(Writer):
+    __slots__ = ("_encode",)
 
     def __init__(self, encode: Encode) -> None:
-        self.stream = False
-        self.content_type = JSON
+        super().__init__(stream=False)
         self._encode = encode
-        self._said: list[tuple[bytes, bytes]] = []
-
-    def chunk(self, event: Event, answer: GeneratedAnswer) -> bytes:
-        raise AssertionError("infer has one answer")
-
-    def broken(self, error: PenstockError) -> bytes:
-        return b""
-
-    def gather(self, event: Event) -> None:
-        if "k" in event:
-            self._said.append(_pair(event))
 
     def whole(self, answer: GeneratedAnswer) -> bytes:
-        kinds = objects([kind for kind, _ in self._said])
-        data = objects([data for _, data in self._said])
-        return self._tensors(self._encode({"event": kinds, "data": data}))
+        columns = _columns(answer.events)
+        return self._tensors(self._encode({name: objects(each) for name, each in columns.items()}))
+
+
+def _as_json(event: Event) -> dict[str, Any]:
+    return {"event": event["k"], "data": event["d"]}
+
+
+def _whole_text(answer: GeneratedAnswer) -> str:
+    """The joined text of the events of kind `text`."""
+    return "".join(text_of(event["k"], event["d"]) or "" for event in answer.events)
+
+
+def _columns(events: list[Event]) -> dict[str, list[bytes]]:
+    pairs = [_pair(event) for event in events]
+    return {"event": [kind for kind, _ in pairs], "data": [data for _, data in pairs]}
 
 
 def _pair(event: Event) -> tuple[bytes, bytes]:
     return event["k"].encode(), orjson.dumps(event["d"])
+
+
+@dataclass(slots=True)
+class EnsembleCall:
+    """One request, whichever front door or model it came from."""
+
+    request: Tensors
+    writer: TensorsWriter
+
+
+class TensorsWriter(Writer):
+    """Collects tensors, and writes them in the form that the request asks for."""
+
+    __slots__ = ("_encode", "_made")
+
+    def __init__(self, encode: Encode, made: Tensors) -> None:
+        """`made`: outputs that exist already, because they are inputs, too."""
+        super().__init__(stream=False)
+        self._encode = encode
+        self._made = made
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(array.nbytes for array in self._made.values())
+
+    def gather(self, event: Event) -> None:
+        if event.get("k") == "tensors":
+            self._made.update(event["d"])
+
+    def whole(self, answer: GeneratedAnswer) -> bytes:
+        return self._tensors(self._encode(self._made))
+
+
+def decode_ensemble(model: CodecModel, meta: RequestMeta, body: bytes) -> EnsembleCall:
+    """Raises ModelError with the status of the answer."""
+    decoded = decode_tensors(model, meta, body)
+    return _ensemble_call(model, decoded.tensors, decoded.encode)
+
+
+def ensemble_call(model: CodecModel, tensors: Tensors, encode: Encode) -> EnsembleCall:
+    """A call with arrays that another model of the artifact sends. Raises ModelError."""
+    check_arrays(model, tensors)
+    return _ensemble_call(model, tensors, encode)
+
+
+def _ensemble_call(model: CodecModel, tensors: Tensors, encode: Encode) -> EnsembleCall:
+    outputs = {spec.name for spec in model.outputs}
+    passed_on = {name: array for name, array in tensors.items() if name in outputs}
+    return EnsembleCall(tensors, TensorsWriter(encode, passed_on))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from penstock.instance.codecs import csv_rows, npy, oip_grpc, oip_json, predict_json
+from penstock.instance.codecs import npy, oip_grpc, oip_json, plain_rows
 from penstock.instance.codecs.base import (
     CSV,
     JSON,
@@ -66,11 +66,11 @@ def decode_tensors(model: CodecModel, meta: RequestMeta, body: bytes) -> Decoded
         parsed = parse_json(body)
         if oip_json.is_oip(parsed):
             return oip_json.decode_parsed(model, parsed, memoryview(b""), sagemaker=True)
-        return predict_json.decode_parsed(model, parsed, meta.accept)
+        return plain_rows.decode_parsed(model, parsed, meta.accept)
     if kind in JSON_LINES:
-        return predict_json.decode_lines(model, body, meta.accept)
+        return plain_rows.decode_lines(model, body, meta.accept)
     if kind == CSV:
-        return csv_rows.decode(model, body, meta.accept)
+        return plain_rows.decode_csv(model, body, meta.accept)
     if kind == NPY:
         return npy.decode(model, body, meta.accept)
     if kind == NPZ:

@@ -8,9 +8,7 @@ to a line with one text has no list around it.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final, NamedTuple
-
-import orjson
+from typing import Any, NamedTuple
 
 from penstock.artifacts.description.description import Head
 from penstock.errors import PenstockError
@@ -20,7 +18,6 @@ from penstock.instance.codecs.base import (
     JSON,
     JSON_LINES,
     Tensors,
-    bad,
     media_type,
     negotiate,
 )
@@ -28,9 +25,6 @@ from penstock.instance.codecs.text import Text, TextDecoded, TextModel, decode_t
 from penstock.instance.codecs.text_heads import TopK, as_json, json_rows
 from penstock.instance.codecs.values import dump_json, parse_json
 from penstock.wire.frames import RequestMeta
-
-#: Smaller bodies are parsed with the garbage collector on: turning it off costs as much as parsing.
-_SMALL_BYTES: Final = 64 * 1024
 
 
 class Shown(NamedTuple):
@@ -71,7 +65,7 @@ def reader(model: TextModel, meta: RequestMeta) -> Read:
 
 
 def _body(model: TextModel, meta: RequestMeta, record: bytes) -> TextDecoded:
-    parsed = _parsed(record)
+    parsed = parse_json(record, "record")
     if oip_json.is_oip(parsed):
         return decode_texts(model, meta, record)
     return from_json(model, parsed)
@@ -82,7 +76,7 @@ def _line_reader(model: TextModel) -> Read:
     pairs = model.pairs != "never"
 
     def read(record: bytes) -> TextRecord:
-        parsed = _parsed(record)
+        parsed = parse_json(record, "record")
         if type(parsed) is dict and "text" in parsed:
             text, other = parsed["text"], parsed.get("text_pair")
             if pairs and len(parsed) == 2 and type(text) is str and type(other) is str:
@@ -105,15 +99,6 @@ def _of_line(decoded: TextDecoded) -> TextRecord:
     if decoded.as_json is not None and len(decoded.texts) == 1:
         decoded.as_json = (True, decoded.as_json[1])
     return _record(decoded)
-
-
-def _parsed(record: bytes) -> Any:
-    if len(record) > _SMALL_BYTES:
-        return parse_json(record)
-    try:
-        return orjson.loads(record)
-    except orjson.JSONDecodeError as error:
-        raise bad(f"the record is not JSON: {error}", code="bad-json") from None
 
 
 def answers(

@@ -19,12 +19,12 @@ from penstock.wire import plain_json
 _DEPTH_MAX = 32  #: deepest nesting of a tensor in JSON; numpy's own bound is 64
 
 
-def parse_json(body: bytes) -> Any:
+def parse_json(body: bytes, what: str = "body") -> Any:
     """Raises ModelError 400; the parser limits the depth."""
     try:
         return plain_json.loads(body)
     except orjson.JSONDecodeError as error:
-        raise bad(f"the body is not JSON: {error}", code="bad-json") from None
+        raise bad(f"the {what} is not JSON: {error}", code="bad-json") from None
 
 
 def to_array(values: Any, dtype: str, name: str) -> np.ndarray:

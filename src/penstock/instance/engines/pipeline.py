@@ -1,20 +1,28 @@
 """Requests in a pipeline: each has a slot; typed events come out.
 
 All else is as with a generating model, and so are the guarantees: see `sequences`.
+
+A Triton ensemble is a pipeline with tensors at both ends. It computes nothing itself: its models
+have queues, lanes and workers of their own, and each call reports what is lost there.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, Final
 
 import orjson
 
 from penstock.core.blame.poison_requests import DEATHS
 from penstock.errors import ModelError, PenstockError
-from penstock.instance.codecs.generation.calls import Event
-from penstock.instance.codecs.pipeline import decode
+from penstock.instance import replies
+from penstock.instance.codecs.base import CodecModel, Encode, Tensors
+from penstock.instance.codecs.generation.calls import Event, Served
+from penstock.instance.codecs.pipeline import decode, decode_ensemble, ensemble_call
+from penstock.instance.copy import LOOP_BYTES_MAX
 from penstock.instance.engines.sequences import Sequence, Sequences
 from penstock.runtimes.base import Asking
+from penstock.wire import frames
 
 #: Most requests in `explain`: the oldest show what is stuck.
 _SHOWN_MAX: Final = 20
@@ -54,16 +62,12 @@ class PipelineSteps(Sequences):
         self._runtime.add(sequence.ident, request.data.request, request.deadline, asked)
 
     def _write(self, sequence: Sequence, event: Event, now: float) -> None:
-        writer: Any = sequence.call.writer
-        if not writer.stream:
-            self._count(sequence, event)
-            writer.gather(event)
+        if "k" in event and not sequence.call.writer.stream:
+            self._keep(sequence, event)
         super()._write(sequence, event, now)
 
-    def _count(self, sequence: Sequence, event: Event) -> None:
-        """Raises ModelError where the whole answer is too large to be held."""
-        if "k" not in event:
-            return
+    def _keep(self, sequence: Sequence, event: Event) -> None:
+        """Raises ModelError where the whole answer is too large to be kept in memory."""
         gathered = self._gathered.get(sequence.ident, 0)
         gathered += _EVENT_BYTES + len(orjson.dumps(event["d"]))
         if gathered > WHOLE_BYTES_MAX:
@@ -73,6 +77,7 @@ class PipelineSteps(Sequences):
                 hint="Ask for a stream.",
             )
         self._gathered[sequence.ident] = gathered
+        sequence.answer.events.append(event)
 
     def _send_chunk(self, sequence: Sequence, chunk: bytes) -> None:
         """A step may write more than the client reads, and may never end: it waits for the
@@ -117,8 +122,54 @@ class PipelineSteps(Sequences):
             self._leave(sequence)
             return
         if sequence.streamed and not request.answered:
-            writer: Any = sequence.call.writer
-            said = writer.broken(error)
+            said = sequence.call.writer.broken(error)
             if said:
                 self._send_chunk(sequence, said)
         super()._fail(sequence, error)
+
+
+class EnsembleSteps(PipelineSteps):
+    """`runtime`: a `PipelineRuntime` of an ensemble. `model`: the codec view of its tensors."""
+
+    shares_worker = False  #: the model whose worker died computes a suspect alone
+    loop_bytes_max = LOOP_BYTES_MAX
+
+    def __init__(self, runtime: Any, model: CodecModel, *, name: str) -> None:
+        """`name`: the ensemble's own, for nested calls between models."""
+        super().__init__(runtime, name=name, version=model.version)
+        self._model = model
+
+    def _read(self, asked: frames.RequestMeta, body: bytes, served: Served) -> Any:
+        return decode_ensemble(self._model, asked, body)
+
+    def taken(self, tensors: Tensors, encode: Encode) -> Any:
+        """The value for `queue`, made of arrays from a model of the same artifact. Raises
+        ModelError."""
+        return ensemble_call(self._model, tensors, encode)
+
+    def lost(self) -> None:
+        """One of its models is lost: the calls that wait for it fail by themselves."""
+
+    def _tells(self, sequence: Sequence, now: float) -> str | None:
+        return None  # it has no text
+
+    def _write(self, sequence: Sequence, event: Event, now: float) -> None:
+        writer: Any = sequence.call.writer
+        writer.gather(event)
+        if "f" not in event:
+            return
+        elsewhere = self._copy.elsewhere
+        if elsewhere is None or writer.size_bytes <= LOOP_BYTES_MAX:
+            self._end(sequence, frames.REPLY, writer.whole(sequence.answer), now)
+        else:
+            elsewhere(
+                lambda: writer.whole(sequence.answer), partial(self._written_elsewhere, sequence)
+            )
+
+    def _written_elsewhere(self, sequence: Sequence, written: Any) -> None:
+        if self._running.get(sequence.ident) is not sequence:
+            return  # cancelled meanwhile
+        if isinstance(written, BaseException):
+            self._fail(sequence, replies.as_error(written, "writing the answer"))
+        else:
+            self._end(sequence, frames.REPLY, written, self._copy.clock.monotonic())

@@ -28,7 +28,6 @@ from penstock.instance.codecs.generation.calls import (
     GeneratedAnswer,
     GenerationCall,
     Served,
-    json_header_bytes,
 )
 from penstock.instance.codecs.generation.select import decode
 from penstock.instance.copy import Work
@@ -184,7 +183,7 @@ class Sequences(Work):
         meta = frames.encode_reply_meta(
             frames.ReplyMeta(
                 writer.content_type,
-                json_header_bytes=json_header_bytes(writer) if kind == frames.REPLY else None,
+                json_header_bytes=writer.json_header_bytes if kind == frames.REPLY else None,
                 generation=self._tells(sequence, now),
             )
         )
@@ -209,8 +208,20 @@ class Sequences(Work):
         self._leave(sequence)
 
     def _tells(self, sequence: Sequence, now: float) -> str | None:
-        """Counts of a finished answer for the gateway."""
-        return _told(sequence, now)
+        """Counts and times of a finished answer, for the gateway's metrics; all times in s."""
+        answer, received = sequence.answer, sequence.request.received
+        first = sequence.first if sequence.first is not None else now
+        return orjson.dumps(
+            {
+                "tokens_in": answer.tokens_in,
+                "tokens_out": answer.tokens_out,
+                "tokens_cached": answer.tokens_cached,
+                "queue_s": round(sequence.started - received, 6),
+                "first_token_s": round(first - received, 6),
+                "total_s": round(now - received, 6),
+                "finish": answer.finish,
+            }
+        ).decode()
 
     def _fail(self, sequence: Sequence, error: PenstockError) -> None:
         request = sequence.request
@@ -280,23 +291,6 @@ class Sequences(Work):
         told = self.status()
         told["generation"]["engine"] = dict(self._runtime.about)
         return told
-
-
-def _told(sequence: Sequence, now: float) -> str:
-    """Counts and times for metrics; all times in s."""
-    answer, received = sequence.answer, sequence.request.received
-    first = sequence.first if sequence.first is not None else now
-    return orjson.dumps(
-        {
-            "tokens_in": answer.tokens_in,
-            "tokens_out": answer.tokens_out,
-            "tokens_cached": answer.tokens_cached,
-            "queue_s": round(sequence.started - received, 6),
-            "first_token_s": round(first - received, 6),
-            "total_s": round(now - received, 6),
-            "finish": answer.finish,
-        }
-    ).decode()
 
 
 def _broken() -> ModelError:

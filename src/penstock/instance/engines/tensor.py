@@ -1,4 +1,5 @@
-"""Items of tensors through a TensorRuntime: join rows, run, check, split again.
+"""Items of tensors through a TensorRuntime: join rows, run, check, split again. Or through a worker
+process: unread bodies, and tensors for Triton's Python models.
 
 An answer never depends on its mates. Items whose rows have other shapes run in a group of their
 own; nobody's rows are padded. When a batch of several items fails, each item runs alone, so only
@@ -17,9 +18,9 @@ from penstock.errors import ModelError
 from penstock.instance.codecs.base import CodecModel, Decoded, Encode, Tensors, check_arrays
 from penstock.instance.codecs.select import decode_tensors
 from penstock.instance.engines.lane_threads import LaneThreads
-from penstock.instance.engines.tensor_rows import TensorRowsEngine
-from penstock.instance.request import Item
-from penstock.runtimes.base import TensorRuntime
+from penstock.instance.request import Item, Request
+from penstock.runtimes.base import Payload, PayloadReply, Returned, TensorRuntime
+from penstock.runtimes.tensor_bytes import pack, unpack
 from penstock.wire.frames import decode_request_meta
 
 #: One result per item, in order: tensors, or the item's error.
@@ -61,7 +62,7 @@ class TensorEngine(TensorBodies):
         super().__init__(model)
         self._runtime = runtime
         self._threads = threads
-        self._rows_fixed = _rows_fixed(runtime, model.batched)
+        self.rows_fixed = _rows_fixed(runtime, model.batched)
 
     def run(
         self, lane: int, items: list[Item], bucket: int, done: Callable[[Results], None]
@@ -82,11 +83,9 @@ class TensorEngine(TensorBodies):
                 results[at] = result
         return results
 
-    def rows(self, rows_max: int) -> TensorRowsEngine:
-        """Runs the rows of large data sets on the same lanes. `rows_max`: of the description."""
-        return TensorRowsEngine(self, rows_fixed=self._rows_fixed, rows_max=rows_max)
-
     def run_rows(self, lane: int, inputs: Tensors, rows: int) -> Tensors:
+        """Rows of large data sets (`rows`), on the lane's own thread. Raises the model's
+        exceptions."""
         outcome = self._try(lane, inputs, rows)
         if isinstance(outcome, Exception):
             raise outcome
@@ -110,7 +109,7 @@ class TensorEngine(TensorBodies):
             return error
         if not self.model.batched:
             return outputs
-        expected = max(rows, self._rows_fixed)
+        expected = max(rows, self.rows_fixed)
         for name, array in outputs.items():
             if array.ndim == 0 or array.shape[0] != expected:
                 return wrong_rows(name, array, expected)
@@ -120,7 +119,7 @@ class TensorEngine(TensorBodies):
 
     def _filled(self, inputs: Tensors, rows: int) -> Tensors:
         """A graph with a fixed batch size gets copies of the first row for the missing ones."""
-        missing = self._rows_fixed - rows
+        missing = self.rows_fixed - rows
         if missing <= 0:
             return inputs
         return {
@@ -153,3 +152,55 @@ def _rows_fixed(runtime: TensorRuntime, batched: bool) -> int:
         return 0
     sizes = {spec.shape[0] for spec in runtime.inputs if spec.shape}
     return max(sizes) if sizes and min(sizes) > 1 else 0
+
+
+class PayloadEngine:
+    """Passes bodies to a worker process unread; the copy queues them as they are."""
+
+    def __init__(self, runtime: Any) -> None:
+        self._runtime = runtime
+        #: True: all lanes use one process, which may die of the request on another lane.
+        self.shares_worker: bool = getattr(runtime, "shares_worker", False)
+
+    def run(
+        self, lane: int, items: list[Request], bucket: int, done: Callable[[Any], None]
+    ) -> None:
+        self._runtime.invoke(lane, [Payload(item.meta, item.body) for item in items], done)
+
+
+class PackedTensorEngine(TensorBodies):
+    """Passes tensors to a worker process: for Triton's Python models."""
+
+    def __init__(self, runtime: Any, model: CodecModel) -> None:
+        super().__init__(model)
+        self._runtime = runtime
+
+    def run(self, lane: int, items: list[Item], bucket: int, done: Callable[[Any], None]) -> None:
+        batch: list[Payload] = []
+        for item in items:
+            request: Any = item.whole or item
+            batch.append(Payload(b"", pack(item.data), asked=request))
+
+        def answered(replies: list[PayloadReply | Returned]) -> None:
+            pairs = zip(replies, items, strict=True)
+            done([self._result(reply, item.rows) for reply, item in pairs])
+
+        self._runtime.invoke(lane, batch, answered)
+
+    def unwanted(self, lane: int) -> None:
+        self._runtime.cancel(lane)
+
+    def _result(self, reply: PayloadReply | Returned, rows: int) -> Any:
+        if isinstance(reply, Returned):
+            return reply
+        if reply.error is not None:
+            return reply.error
+        try:
+            outputs = unpack(reply.body)
+        except Exception as error:  # the model's own process packed the reply
+            return ModelError("model-answer-unreadable", f"its tensors can't be read: {error}")
+        if self.model.batched:
+            for name, array in outputs.items():
+                if array.ndim == 0 or array.shape[0] != rows:
+                    return wrong_rows(name, array, rows)
+        return outputs

@@ -34,7 +34,6 @@ from penstock.instance.codecs.text import TextDecoded, TextModel, decode_texts, 
 from penstock.instance.codecs.text_heads import heads_of, result_name
 from penstock.instance.engines.lane_threads import LaneThreads
 from penstock.instance.engines.tensor import Results, join_rows, wrong_rows
-from penstock.instance.engines.text_rows import TextRowsEngine
 from penstock.instance.engines.text_tokens import open_tokenizer
 from penstock.instance.request import Item
 from penstock.runtimes.base import TensorRuntime
@@ -150,21 +149,21 @@ class TextEngine:
         self._runtime = runtime
         self._description = description
         self._threads = threads
-        self._rows_fixed, self._width_fixed = _check_inputs(runtime, description)
+        self.rows_fixed, self.width_fixed = _check_inputs(runtime, description)
         self.has_types = any(spec.name == "token_type_ids" for spec in runtime.inputs)
-        self._pad_id = description.tokenizer.pad_id if description.tokenizer else 0
+        self.pad_id = description.tokenizer.pad_id if description.tokenizer else 0
         self.tokenizer = open_tokenizer(
             model_dir,
             description.tokenizer,
-            self._width_fixed,
+            self.width_fixed,
             pairs=len(input_specs(description.task)) > 1,
         )
-        self._rows_max = description.batching.rows_max
+        self.rows_max = description.batching.rows_max
         self._row_steps: tuple[int, ...] = ()
         self._widths: tuple[int, ...] = ()
         if description.batching.buckets:
-            self._row_steps = row_steps(self._rows_max)
-            fixed = self._width_fixed
+            self._row_steps = row_steps(self.rows_max)
+            fixed = self.width_fixed
             self._widths = (fixed,) if fixed else _widths(description)
         heads = self._checked_heads(heads_of(description), run=warm_up)
         self._heads = {result_name(head): head for head in heads}
@@ -184,7 +183,7 @@ class TextEngine:
         return tuple(checked_head(head, shapes) for head in heads)
 
     def _blank(self, rows: int, width: int) -> TextRows:
-        ids = [[self._pad_id] * width] * rows
+        ids = [[self.pad_id] * width] * rows
         return TextRows(ids, [[0] * width] * rows if self.has_types else None, ())
 
     @property
@@ -234,21 +233,11 @@ class TextEngine:
         if len(decoded.heads) < len(names):
             names = tuple(result_name(head) for head in decoded.heads)
         rows = TextRows(ids, types, names)
-        if self._widths and len(ids) > self._rows_max:
+        if self._widths and len(ids) > self.rows_max:
             rows = _by_length(rows, decoded)
         return decoded, rows, max(map(len, ids))
 
     # Rows of large data sets
-
-    def rows(self) -> TextRowsEngine:
-        """Runs the rows of large data sets on the same model."""
-        return TextRowsEngine(
-            self,
-            rows_max=self._rows_max,
-            rows_fixed=self._rows_fixed,
-            width_fixed=self._width_fixed,
-            pad_id=self._pad_id,
-        )
 
     def run_padded(
         self, lane: int, ids: np.ndarray, mask: np.ndarray, types: np.ndarray | None
@@ -332,7 +321,7 @@ class TextEngine:
         lengths = np.fromiter(map(len, rows.ids), dtype=np.int64, count=count)
         used = np.zeros((padded, width), dtype=bool)
         used[:count] = np.arange(width) < lengths[:, None]
-        arrays = {"input_ids": self._padded(rows.ids, used, self._pad_id)}
+        arrays = {"input_ids": self._padded(rows.ids, used, self.pad_id)}
         mask = used.astype(np.int64)
         mask[count:] = mask[0]
         arrays["attention_mask"] = mask
@@ -349,8 +338,8 @@ class TextEngine:
 
     def _width(self, longest: int) -> int:
         """The padded length of rows: the graph's own length, else the bucket of the longest row."""
-        if self._width_fixed:
-            return self._width_fixed
+        if self.width_fixed:
+            return self.width_fixed
         widths = self._widths
         at = bisect_left(widths, longest)
         return widths[at] if at < len(widths) else longest
@@ -363,8 +352,8 @@ class TextEngine:
         return array
 
     def _padded_rows(self, count: int) -> int:
-        if count < self._rows_fixed:
-            return self._rows_fixed
+        if count < self.rows_fixed:
+            return self.rows_fixed
         steps = self._row_steps
         return steps[bisect_left(steps, count)] if steps and count <= steps[-1] else count
 

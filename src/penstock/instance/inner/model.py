@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import numpy as np
-import orjson
 
 from penstock.artifacts.description.description import TensorSpec
 from penstock.clock import Clock
 from penstock.core.batching.batcher import BatchSpec
-from penstock.errors import ModelError, PenstockError, from_dict
+from penstock.errors import ModelError, PenstockError
+from penstock.instance import replies
 from penstock.instance.codecs.base import Tensors
 from penstock.instance.copy import Copy
 from penstock.instance.request import ReplySink, Request
@@ -76,11 +76,16 @@ class InnerModel:
         )
 
     def call(
-        self, tensors: Tensors, outputs: Sequence[str], asked: CallContext, done: Done
+        self,
+        tensors: Tensors,
+        outputs: Sequence[str],
+        asked: CallContext,
+        done: Done,
+        on_cancel: Callable[[], None],
     ) -> InnerCall:
         """`outputs`: the wanted ones; empty: all. An error is reported later, never during this
-        call."""
-        call = InnerCall(self, outputs or self._outputs, done)
+        call. Either `done` or `on_cancel` is called, once."""
+        call = InnerCall(self, outputs or self._outputs, done, on_cancel)
         try:
             self._check_outputs(outputs)
             outcome = self._take(tensors, call.keep)
@@ -125,13 +130,20 @@ class InnerModel:
 class InnerCall(ReplySink):
     """One running call: the sink of its request's frames."""
 
-    __slots__ = ("_done", "_made", "_model", "_outputs", "_over", "request")
+    __slots__ = ("_done", "_made", "_model", "_on_cancel", "_outputs", "_over", "request")
 
-    def __init__(self, model: InnerModel, outputs: Sequence[str], done: Done) -> None:
+    def __init__(
+        self,
+        model: InnerModel,
+        outputs: Sequence[str],
+        done: Done,
+        on_cancel: Callable[[], None],
+    ) -> None:
         self.request: Request | None = None
         self._model = model
         self._outputs = outputs
         self._done = done
+        self._on_cancel = on_cancel
         self._made: dict[str, np.ndarray] = {}
         self._over = False
 
@@ -149,6 +161,7 @@ class InnerCall(ReplySink):
     def cancel(self) -> None:
         if not self._over:
             self._over = True
+            self._on_cancel()
             if self.request is not None:
                 self._model.copy.cancel(self.request)
 
@@ -158,16 +171,11 @@ class InnerCall(ReplySink):
         return
 
     def send(self, frame: bytes) -> None:
-        kind = frames.HEAD.unpack_from(frame)[1]
-        if kind == frames.REPLY:
+        if frames.HEAD.unpack_from(frame)[1] == frames.REPLY:
             self._end(self._made)
             return
         (read,) = frames.FrameDecoder().feed(frame)
-        if kind == frames.RETURNED:
-            self.later(Returned(read.payload.decode()))
-        else:
-            reply = frames.decode_reply(read.payload, read.meta_bytes)
-            self.later(from_dict(orjson.loads(reply.body)))
+        self.later(cast(Outcome, replies.outcome_of(read)))
 
     def later(self, outcome: Outcome) -> None:
         """Reports the outcome in a later turn of the loop: errors occur while a copy works, and the
@@ -178,37 +186,6 @@ class InnerCall(ReplySink):
         if not self._over:
             self._over = True
             self._done(outcome)
-
-
-class NestedCall:
-    """A call for its caller, until the outcome is reported or the call is cancelled."""
-
-    __slots__ = ("_cancel", "_over", "_told")
-
-    def __init__(self) -> None:
-        self._told = False
-        self._cancel: Callable[[], None] | None = None
-        self._over: Callable[[], None] | None = None
-
-    def under_way(self, cancel: Callable[[], None], over: Callable[[], None]) -> None:
-        if not self._told:
-            self._cancel, self._over = cancel, over
-
-    def tell(self, done: Callable[[Outcome], None], outcome: Outcome) -> None:
-        if not self._told:
-            self._told = True
-            self._cancel = self._over = None
-            done(outcome)
-
-    def cancel(self) -> None:
-        if self._told:
-            return
-        self._told = True
-        cancel, over, self._cancel, self._over = self._cancel, self._over, None, None
-        if over is not None:
-            over()
-        if cancel is not None:
-            cancel()
 
 
 def _specs(described: list[dict[str, Any]]) -> tuple[TensorSpec, ...]:

@@ -21,7 +21,7 @@ from penstock.clock import Clock, SystemClock
 from penstock.core.request.nested_calls import NestedCalls, Ruling
 from penstock.errors import CallerError, ModelError, PenstockError
 from penstock.instance.engines.lane_threads import LaneEvents
-from penstock.instance.inner.model import InnerModel, LoadedModel, NestedCall, Outcome
+from penstock.instance.inner.model import InnerModel, LoadedModel, Outcome
 from penstock.runtimes.base import Asking, CallContext, LaneListener, LoadContext, Pending, Tensors
 
 #: Loads one model, without those that it may call.
@@ -141,31 +141,26 @@ class InnerModels:
         version: int = -1,
         outputs: Sequence[str] = (),
     ) -> Pending:
-        pending = NestedCall()
         ruling = self._ruling(name, version, asked, lane)
         if isinstance(ruling, PenstockError):
-            asyncio.get_running_loop().call_soon(pending.tell, done, ruling)
-            return pending
+            return asyncio.get_running_loop().call_soon(done, ruling)
         number = ruling.call
 
         now = self._clock.monotonic
         span = asked.spans.begin(name, now=now()) if asked.spans is not None else None
 
-        def over() -> None:
-            self._calls.end(number)
+        over = partial(self._calls.end, number)
 
         def ended(outcome: Outcome) -> None:
             over()
             if span is not None:
                 span.end(now=now(), error=getattr(outcome, "code", ""))
-            pending.tell(done, outcome)
+            done(outcome)
 
         made_for = Asking(
             deadline=asked.deadline, alone=asked.alone, path=asked.path, calls=(number,), spans=span
         )
-        call = self._models[name].call(dict(tensors), outputs, made_for, ended)
-        pending.under_way(call.cancel, over)
-        return pending
+        return self._models[name].call(dict(tensors), outputs, made_for, ended, over)
 
     def _ruling(
         self, name: str, version: int, asked: CallContext, lane: Hashable

@@ -1,5 +1,5 @@
-"""From a load call to a running model: its artifact is fetched, then started, each with a time
-limit.
+"""From the `load` operation of the control connection to a running model: its artifact is fetched,
+then started, each with a time limit.
 
 Between the two the model's memory need is known, and placement may answer that there is no room.
 This module does not depend on the model's runtime (`start` does).
@@ -25,16 +25,18 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
+import msgspec
+
 from penstock.artifacts.cache.cache import ArtifactCache
 from penstock.artifacts.description.builds import build_of
 from penstock.artifacts.description.description import Batching, ModelDescription
 from penstock.artifacts.detection.detect import Detected
 from penstock.artifacts.detection.generation_layout import served_as_weights
 from penstock.artifacts.prepare import prepare
+from penstock.artifacts.sources.source import ArtifactSource
 from penstock.compile.serving import compile_for_serving, needs_compiling
 from penstock.core.models.instruction_sets import BuildChoice
 from penstock.errors import CallerError, ModelError, NotNowError
-from penstock.instance.loading.call import LoadCall
 from penstock.instance.loading.loaded import Loaded
 from penstock.instance.loading.start import start
 from penstock.instance.settings import InstanceSettings
@@ -42,6 +44,53 @@ from penstock.runtimes import registry
 from penstock.runtimes.base import LaneListener, LoadContext
 from penstock.runtimes.confinement import isolated
 from penstock.runtimes.processor import instruction_set_here
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class LoadCall:
+    """The `load` operation, checked."""
+
+    copy: int
+    endpoint: str
+    variant: str
+    source: ArtifactSource
+    environment: dict[str, str] = dataclasses.field(default_factory=dict)
+    cores: float
+    memory_bytes_max: int
+    accelerators: int
+    download_timeout_s: float = 3600.0
+    startup_timeout_s: float = 600.0
+    network_isolated: bool = False  #: EnableNetworkIsolation
+    #: Fields of Batching that replace the description's
+    batching: dict[str, Any] = dataclasses.field(default_factory=dict)
+    #: True: others go before most of its requests, which have the last priority level to
+    #: themselves.
+    waits_for_others: bool = False
+    #: Settings of a multi-model endpoint; `source` is then a prefix of target models
+    multi_model: dict[str, Any] | None = None
+    target_model: str = ""  #: its name, for the copy that hosts it
+    base_copy: int = 0  #: for an adapter: the copy of its base into which it is loaded
+
+    @property
+    def served_as(self) -> str:
+        """The model's name for its callers."""
+        return f"{self.endpoint}:{self.target_model}" if self.target_model else self.endpoint
+
+    @classmethod
+    def from_dict(cls, call: dict[str, Any], settings: InstanceSettings) -> LoadCall:
+        """Raises CallerError for missing or impossible fields. Of what is not named, or 0, the copy
+        gets all that the instance has."""
+        whole = {
+            "cores": settings.cores,
+            "memory_bytes_max": settings.memory_bytes,
+            "accelerators": settings.accelerators,
+        }
+        given = {name: value for name, value in call.items() if value or name == "accelerators"}
+        try:
+            return msgspec.convert(whole | given, cls, strict=False)
+        except msgspec.ValidationError as error:
+            raise CallerError("bad-control-call", f"load: {error}") from None
+
 
 T = TypeVar("T")
 
@@ -174,7 +223,6 @@ async def load(model: Prepared, listener: LaneListener) -> Loaded:
             f"the model did not start within {startup_timeout_s:g} s",
             hint="Raise ContainerStartupHealthCheckTimeoutInSeconds.",
         ) from None
-    loaded.digest = model.digest
     loaded.build = await asyncio.to_thread(_build, model.context)
     return loaded
 

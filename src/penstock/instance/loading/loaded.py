@@ -36,7 +36,6 @@ class Loaded:
     described: dict[str, Any]  #: the description for gateways
     threads: LaneThreads | DecodeThread | None = None
     pinning: Pinning | None = None  #: set where the lanes have cores of their own
-    digest: str = ""  #: digest of the artifact in the cache
     proof: Proof | None = None  #: for a compiled artifact: its test on this processor
     build: BuildChoice | None = None  #: for an artifact with several builds: the chosen one
     #: (tensors, encode) -> the value for its work's queue; None: other models can't call it.

@@ -7,6 +7,7 @@ the artifacts and time limits.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 from functools import partial
 from typing import Any
@@ -17,14 +18,14 @@ from penstock.cleanup import shielded
 from penstock.instance.codecs import pipeline, seq2seq, text, text_heads
 from penstock.instance.codecs.generation import triton_tensors
 from penstock.instance.engines.batches import Batches
-from penstock.instance.engines.ensemble import EnsembleSteps
 from penstock.instance.engines.lane_threads import LaneThreads, Pinning
-from penstock.instance.engines.payload import PackedTensorEngine, PayloadEngine
-from penstock.instance.engines.pipeline import PipelineSteps
+from penstock.instance.engines.pipeline import EnsembleSteps, PipelineSteps
+from penstock.instance.engines.rows import TensorRowsEngine
 from penstock.instance.engines.seq2seq import Seq2SeqEngine, decode_lanes
 from penstock.instance.engines.sequences import Sequences
-from penstock.instance.engines.tensor import TensorEngine
+from penstock.instance.engines.tensor import PackedTensorEngine, PayloadEngine, TensorEngine
 from penstock.instance.engines.text import TextEngine
+from penstock.instance.engines.text_rows import TextRowsEngine
 from penstock.instance.inner.models import InnerModels
 from penstock.instance.loading.described import (
     batch_spec,
@@ -85,25 +86,23 @@ async def start_one(context: LoadContext, listener: LaneListener) -> Loaded:
 
 async def _tensor_model(context: LoadContext) -> Loaded:
     description = context.description
-    pinning = _pinning(context, max(1, description.lanes))
-    try:
+    with contextlib.ExitStack() as undo:
+        pinning = _pinning(context, max(1, description.lanes), undo)
         runtime = await asyncio.to_thread(load_tensor_runtime, context)
-    except BaseException:
-        _unpin(pinning)
-        raise
-    lanes = runtime.lanes
-    batching = possible(description.batching, runtime.inputs)
-    description = dataclasses.replace(description, batching=batching)
-    name = f"{context.endpoint_name}-{context.variant_name}"
-    cores = pinning.cores if pinning else ()
-    threads = LaneThreads(lanes, name, asyncio.get_running_loop(), cores)
-    warms = None
-    try:
+        undo.callback(runtime.close)
+        lanes = runtime.lanes
+        batching = possible(description.batching, runtime.inputs)
+        description = dataclasses.replace(description, batching=batching)
+        name = f"{context.endpoint_name}-{context.variant_name}"
+        cores = pinning.cores if pinning else ()
+        threads = LaneThreads(lanes, name, asyncio.get_running_loop(), cores)
+        undo.callback(threads.close)
+        warms = None
         if description.task == "tensor":
             check_names(description, runtime.inputs, runtime.outputs)
             model = codec_model(context, runtime.inputs, runtime.outputs)
             engine: Any = TensorEngine(runtime, model, threads)
-            rows: Any = engine.rows(batching.rows_max)
+            rows: Any = TensorRowsEngine(engine, batching.rows_max)
             labels = description.labels
         else:
             outputs = text_heads.output_specs(text_heads.heads_of(description))
@@ -117,18 +116,14 @@ async def _tensor_model(context: LoadContext) -> Loaded:
                     warm_up=warm_up,
                 )
             )  # fmt: skip
-            rows = engine.rows()
+            rows = TextRowsEngine(engine)
             labels = engine.labels
             warms = None if warm_up else engine
         proved = await asyncio.to_thread(proof_here, context, runtime)
         seeds = await asyncio.to_thread(
             runs_measured, context.model_dir, batching, threads=threads_of(context, lanes)
         )
-    except BaseException:
-        threads.close()
-        runtime.close()
-        _unpin(pinning)
-        raise
+        undo.pop_all()
     if pinning is not None:
         pinning.settle()
     spec = batch_spec(batching, lanes, threads=True, seeds=seeds)
@@ -146,35 +141,27 @@ async def _tensor_model(context: LoadContext) -> Loaded:
     )
 
 
-def _pinning(context: LoadContext, lanes: int) -> Pinning | None:
+def _pinning(context: LoadContext, lanes: int, undo: contextlib.ExitStack) -> Pinning | None:
+    """The cores of the copy, which `undo` releases."""
     if not context.description.pinned or scheduling.is_guest():  # a guest has no cores of its own
         return None
-    return Pinning(lanes, threads_of(context, lanes), context.log)
-
-
-def _unpin(pinning: Pinning | None) -> None:
-    if pinning is not None:
-        pinning.close()
+    pinning = Pinning(lanes, threads_of(context, lanes), context.log)
+    undo.callback(pinning.close)
+    return pinning
 
 
 async def _seq2seq_model(context: LoadContext) -> Loaded:
     batching = context.description.batching
     spec = slots_spec(batching, decode_lanes(batching))
     codec = codec_model(context, seq2seq.INPUTS, seq2seq.OUTPUTS)
-    pinning = _pinning(context, 1)
-    try:
+    with contextlib.ExitStack() as undo:
+        pinning = _pinning(context, 1, undo)
         model = await asyncio.to_thread(load_seq2seq_model, context)
-    except BaseException:
-        _unpin(pinning)
-        raise
-    cores = pinning.cores[0] if pinning and pinning.cores else None
-    try:
+        undo.callback(model.close)
+        cores = pinning.cores[0] if pinning and pinning.cores else None
         loop = asyncio.get_running_loop()
         engine = await asyncio.to_thread(Seq2SeqEngine, model, context, codec, loop, cores)
-    except BaseException:
-        model.close()
-        _unpin(pinning)
-        raise
+        undo.pop_all()
     if pinning is not None:
         pinning.settle()
     return Loaded(

@@ -1,16 +1,31 @@
-"""The memory of an instance: its process, its workers, and all that they started.
+"""The memory of an instance (its process, its workers, and all that they started), and its limit.
 
 File pages do not count: the kernel drops them when memory is short. Several callers ask (the type's
 limit, the control plane, the record of a load); there is one account, and each call measures anew.
+
+An instance above the limit of its type is ended, with the reason. Instances share a machine:
+without this check, the operating system would end a neighbour, or the server. One measurement may
+hit a short peak, so two in a row are needed.
+
+A compile on deploy does not count. It is work of the platform and not of the model, needs several
+times what the compiled model takes, and ends: an instance that is large enough to serve a model
+must not be too small to receive it. Its limit is the machine's memory, and it is ended before
+anything else where that runs out.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Collection
+from pathlib import Path
 
 from penstock.compile.serving import compiling_pids
-from penstock.instance.memory.process_usage import own_bytes, tree_pids
+from penstock.runtimes.workers.memory import own_bytes, tree_pids
+
+LOOK_EVERY_S = 0.5
+_LOOKS_MAX = 2
+_OOM_SCORE_ADJ = 500  #: out of 1000: killed before the server and other people's programs
 
 
 class MemoryUse:
@@ -37,3 +52,35 @@ class MemoryUse:
         self.model_bytes = sum(size for pid, size in sizes.items() if pid not in exempt)
         self.model_bytes_max = max(self.model_bytes_max, self.model_bytes)
         return self.model_bytes
+
+
+class MemoryLimit:
+    """Call `look` every `LOOK_EVERY_S`; it calls `on_over(story)` once."""
+
+    def __init__(
+        self, bytes_max: int, on_over: Callable[[str], None], use: MemoryUse | None = None
+    ) -> None:
+        self._bytes_max = bytes_max
+        self._on_over = on_over
+        self._use = use or MemoryUse()
+        self._looks = 0
+
+    def look(self) -> None:
+        taken = self._use.look()
+        self._looks = self._looks + 1 if taken > self._bytes_max > 0 else 0
+        if self._looks == _LOOKS_MAX:
+            self._on_over(
+                f"the model takes {_gib(taken)} of memory, its instance has"
+                f" {_gib(self._bytes_max)}. Choose a larger instance type."
+            )
+
+
+def be_ended_first() -> None:
+    """If the machine runs out of memory in spite of this, the kernel kills instances before their
+    server."""
+    with contextlib.suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text(str(_OOM_SCORE_ADJ))
+
+
+def _gib(size_bytes: int) -> str:
+    return f"{size_bytes / 2**30:.2f} GiB"

@@ -82,21 +82,16 @@ class ModelCounts:
         else:
             self._delta.other_errors += 1
 
-    def waited(self, seconds: float) -> None:
-        """A request has waited for a load for so long."""
+    def took(self, what: str, seconds: float) -> None:
+        """`what`: `wait` (of a request, for a load), `download`, `load` or `unload`."""
         self._changed = True
-        self._delta.sketch("wait_us").add(max(0.0, seconds) * _MICROSECONDS)
+        self._delta.sketch(f"{what}_us").add(max(0.0, seconds) * _MICROSECONDS)
 
     # Results of loads and unloads
 
-    def downloaded(self, seconds: float) -> None:
-        self._changed = True
-        self._delta.sketch("download_us").add(max(0.0, seconds) * _MICROSECONDS)
-
     def loaded(self, footprint: Footprint, seconds: float, now: float) -> None:
         """It was loaded, and takes `footprint` from now on."""
-        self._changed = True
-        self._delta.sketch("load_us").add(max(0.0, seconds) * _MICROSECONDS)
+        self.took("load", seconds)
         self.resident, self._seen_until = True, now
         self._footprint, self._run_us = footprint, 0
 
@@ -118,11 +113,6 @@ class ModelCounts:
             self._see(run_us, now)
             self.idle(now)
             self.resident, self._footprint, self._run_us = False, NOTHING, 0
-
-    def unloaded(self, seconds: float) -> None:
-        """Its unload took so long."""
-        self._changed = True
-        self._delta.sketch("unload_us").add(max(0.0, seconds) * _MICROSECONDS)
 
     # Reports
 

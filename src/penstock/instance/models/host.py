@@ -36,7 +36,6 @@ from penstock.errors import CallerError, PenstockError
 from penstock.instance import replies
 from penstock.instance.batcher_driver import CallAt, Timer
 from penstock.instance.copy import Copy, Elsewhere
-from penstock.instance.models import reports
 from penstock.instance.models.explicit import Explicit
 from penstock.instance.models.idle_warm_up import IdleWarmUpDriver
 from penstock.instance.models.loader import Loader
@@ -44,7 +43,7 @@ from penstock.instance.models.loads import LoadsDriver
 from penstock.instance.models.memory import footprint
 from penstock.instance.models.refusals import refused, wrong_version
 from penstock.instance.models.shared import SharedProcesses
-from penstock.instance.models.target import HostedTarget
+from penstock.instance.models.target import HostedTarget, index_of, totals_of
 from penstock.instance.models.watch import LOOK_EVERY_S, OnCounts, Watch
 from penstock.instance.models.work_note import WorkNote
 from penstock.instance.request import Request
@@ -109,7 +108,7 @@ class ModelHost:
             prefix,
             clock=clock,
             carry_out=self.carry_out,
-            free=lambda: self._budget - self._loads.used,
+            free=lambda: self._budget - self.loads.used,
         )
         self._watch = Watch(
             self._targets,
@@ -125,9 +124,9 @@ class ModelHost:
             loader,
             clock=clock,
             quiet_since=self._is_quiet_since,
-            free_share=lambda: 1.0 - self._loads.used.host_bytes / self._budget.host_bytes,
+            free_share=lambda: 1.0 - self.loads.used.host_bytes / self._budget.host_bytes,
         )
-        self._loads = LoadsDriver(
+        self.loads = LoadsDriver(
             self,
             self._residency,
             loader,
@@ -139,9 +138,9 @@ class ModelHost:
             elsewhere=elsewhere,
             note=note or WorkNote(None),
         )
-        self._loads.begin(self._warm_up.run_on())
-        self._loads.begin(self._watch.measure_on())
-        self._loads.begin(self._watch.count_on())
+        self.loads.begin(self._warm_up.run_on())
+        self.loads.begin(self._watch.measure_on())
+        self.loads.begin(self._watch.count_on())
 
     # Requests
 
@@ -171,7 +170,7 @@ class ModelHost:
             target.counts.hits += 1
             self._go(target, request, now)
             if now >= target.looked_at + LOOK_EVERY_S and not target.looking:
-                self._loads.begin(self._watch.look(target))
+                self.loads.begin(self._watch.look(target))
             return
         self._park(name, request, now)
 
@@ -233,7 +232,7 @@ class ModelHost:
         if target.failed:
             # A model that could not be loaded may have been replaced since.
             if not target.looking:
-                self._loads.begin(self._look_then_ask(target))
+                self.loads.begin(self._look_then_ask(target))
         else:
             self.carry_out(self._residency.request(name, now=now, deadline=request.deadline))
 
@@ -263,14 +262,10 @@ class ModelHost:
         return parked
 
     def _fail(self, request: Request, error: PenstockError) -> None:
-        request.answered = True
-        request.sink.forget(request.ident)
-        request.sink.send(replies.error_frame(request.ident, error))
+        request.refuse(replies.error_frame(request.ident, error))
 
     def _turn_back(self, request: Request, reason: str) -> None:
-        request.answered = True
-        request.sink.forget(request.ident)
-        request.sink.send(replies.returned_frame(request.ident, reason))
+        request.refuse(replies.returned_frame(request.ident, reason))
 
     # Decisions of the residency
 
@@ -281,11 +276,11 @@ class ModelHost:
                 target = self._new_target(action.model)
             match action:
                 case Prepare():
-                    self._loads.begin(self._loads.prepare(target))
+                    self.loads.begin(self.loads.prepare(target))
                 case Load():
-                    self._loads.begin(self._loads.load(target, alone=action.alone))
+                    self.loads.begin(self.loads.load(target, alone=action.alone))
                 case Unload():
-                    self._loads.unload(target, action.reason)
+                    self.loads.unload(target, action.reason)
                 case Admit():
                     if action.reason == STILL_LOADED:
                         self.explicit.called_off(target.name)
@@ -298,7 +293,7 @@ class ModelHost:
         now = self._now()
         parked = self._take_parked(target)
         for request in parked:
-            target.counts.waited(now - request.received)
+            target.counts.took("wait", now - request.received)
             if target.takes_requests:
                 self._go(target, request, now)
             else:
@@ -324,7 +319,7 @@ class ModelHost:
             ]
         for request in refused_requests:
             self._unpark(target, request)
-            target.counts.waited(self._now() - request.received)
+            target.counts.took("wait", self._now() - request.received)
             target.counts.refused(error)
             self._fail(request, error)
         self._look_idle()
@@ -368,7 +363,7 @@ class ModelHost:
     # Memory and time
 
     def _measured(self, used: Footprint, by_model: Mapping[str, Footprint]) -> None:
-        self._loads.used = used
+        self.loads.used = used
         for name, taken in by_model.items():
             self._targets[name].taken = taken
         self.carry_out(self._residency.measured(used, now=self._now(), by_model=by_model))
@@ -391,10 +386,6 @@ class ModelHost:
 
     def _copies(self) -> list[Copy]:
         return [target.copy for target in self._targets.values() if target.copy is not None]
-
-    async def make_room(self, name: str) -> bool:
-        """Implements `LoadsHost.make_room`."""
-        return await self._loads.make_room(name)
 
     # The end
 
@@ -433,7 +424,7 @@ class ModelHost:
 
     async def end(self) -> None:
         """Ends every model; call it after `close`."""
-        await self._loads.give_up()
+        await self.loads.give_up()
         await self._shared.close()  # first: this ends shared processes at once
         ends = [target.loaded.close() for target in self._targets.values() if target.loaded]
         await asyncio.gather(*ends)
@@ -449,9 +440,8 @@ class ModelHost:
 
     def kill_workers(self) -> None:
         for target in self._targets.values():
-            kill = getattr(target.loaded.runtime, "kill", None) if target.loaded else None
-            if kill is not None:
-                kill()
+            if target.loaded is not None:
+                target.loaded.kill()
         self._shared.kill()
 
     # Reports
@@ -465,7 +455,7 @@ class ModelHost:
         self._on_event("models-changed", self._news(loaded or [], gone or []))
 
     def _news(self, loaded: list[str], gone: list[str]) -> dict[str, Any]:
-        free_bytes = self._budget.host_bytes - self._loads.used.host_bytes
+        free_bytes = self._budget.host_bytes - self.loads.used.host_bytes
         return {"loaded": loaded, "gone": gone, "free_bytes": max(0, free_bytes)}
 
     def status(self) -> dict[str, Any]:
@@ -473,8 +463,8 @@ class ModelHost:
             "copy": self.number,
             "state": self.state,
             "unanswered": self.unanswered,
-            "model_loads": self._loads.loads,
-            **reports.totals(self._targets.values()),
+            "model_loads": self.loads.loads,
+            **totals_of(self._targets.values()),
         }
 
     def explain(self) -> dict[str, Any]:
@@ -486,20 +476,19 @@ class ModelHost:
 
     def index(self, *, after: str, limit: int) -> dict[str, Any]:
         """The models that this host knows, sorted by name, after the name `after`."""
-        return reports.index(
-            self._targets, self._residency, after=after, limit=limit, now=self._now()
-        )
+        return index_of(self._targets, self._residency, after=after, limit=limit, now=self._now())
 
     def describe(self, name: str) -> dict[str, Any]:
         """The description of a model for its callers. Raises CallerError for an invalid name."""
         self._prefix.resolve(name)
-        return reports.described(self._targets.get(name))
+        return (self._targets.get(name) or HostedTarget(name, number=0)).describe()
 
     async def explain_model(self, name: str) -> dict[str, Any]:
         """Raises CallerError for an invalid name."""
         self._prefix.resolve(name)
-        story = self._residency.explain(name)
-        return await reports.explained(self._targets.get(name), story)
+        target = self._targets.get(name)
+        told = {"residency": self._residency.explain(name)}
+        return told | await target.explain() if target is not None else told
 
 
 def _target_model_required() -> CallerError:

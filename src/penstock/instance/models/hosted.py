@@ -1,6 +1,7 @@
 """Creates a host of target models, which the server uses like a loaded model.
 
-The host's settings come from its load call and from the model's Environment.
+The host's settings come from its load call and from the model's Environment. Its models may also be
+kept warm by schedule (`core.residency.keep_warm`).
 """
 
 from __future__ import annotations
@@ -14,21 +15,35 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from penstock.artifacts.model_prefix import ModelPrefix
-from penstock.clock import Clock
+from penstock.clock import Clock, zone_of
 from penstock.core.models.instruction_sets import BuildChoice, Proof
 from penstock.core.models.memory_need import MemoryEstimate
 from penstock.core.residency import Footprint, ResidencySpec
+from penstock.core.residency.keep_warm import Keep, KeepWarm, Schedule, parse
 from penstock.errors import CallerError
-from penstock.instance.batcher_driver import CallAt
+from penstock.instance.batcher_driver import CallAt, Timer
 from penstock.instance.copy import Elsewhere
-from penstock.instance.loading.call import LoadCall
+from penstock.instance.loading.load import LoadCall
 from penstock.instance.models.host import ModelHost, OnEvent
-from penstock.instance.models.keep_warm import KeepWarmDriver, schedules_of
 from penstock.instance.models.loader import Loader
 from penstock.instance.models.shared import SharedProcesses
 from penstock.instance.models.watch import OnCounts
 from penstock.instance.models.work_note import WorkNote
 from penstock.instance.settings import InstanceSettings
+
+_LOG = logging.getLogger(__name__)
+
+#: The variable of the model's Environment with schedules, as `core.residency.keep_warm` reads them.
+VARIABLE: Final = "PENSTOCK_KEEP_WARM"
+#: The longest sleep, because a wall clock may be set, and differs from timers.
+_SLEEP_S_MAX: Final = 60.0
+_SLEEP_S_MIN: Final = 0.01
+
+
+def schedules_of(environment: Mapping[str, str]) -> tuple[Schedule, ...]:
+    """Raises CallerError (`keep-warm-invalid`)."""
+    return parse(environment.get(VARIABLE, ""), zone_of)
+
 
 #: LRU. GDSF was another policy: records with it are accepted, with a note that it has no effect.
 POLICY: Final = "PENSTOCK_MODEL_CACHE_POLICY"
@@ -101,8 +116,6 @@ def _number(
     return value
 
 
-_LOG = logging.getLogger(__name__)
-
 #: How many requests a host takes at once, those that wait for a load included; each has a body.
 OUTSTANDING_MAX = 4096
 #: More than can wait for loaded models: each of these has its own bounded queue.
@@ -142,7 +155,6 @@ class HostedModels:
 
     proof: Proof | None = None
     build: BuildChoice | None = None
-    digest = ""
 
     def __init__(
         self,
@@ -198,7 +210,6 @@ class HostedModels:
                 str(one["model"]), str(one["digest"]), float(one["seconds"]), str(one["message"])
             )
         self._keep_warm = KeepWarmDriver(schedules, self.host, clock=clock, call_at=call_at)
-        self.runtime = self
         self.described: dict[str, Any] = {
             "task": "multi-model",
             "multi_model": True,
@@ -210,7 +221,7 @@ class HostedModels:
         }
 
     async def _make_room(self, name: str) -> bool:
-        return await self.host.make_room(name)
+        return await self.host.loads.make_room(name)
 
     def pids(self) -> list[int]:
         return self.host.pids()
@@ -226,3 +237,47 @@ class HostedModels:
         self._keep_warm.close()
         await self.host.end()
         self._note.close()
+
+
+class KeepWarmDriver:
+    """Makes wishes and pins of one host. Starts at once; `close` it with the host."""
+
+    def __init__(
+        self, schedules: tuple[Schedule, ...], host: ModelHost, *, clock: Clock, call_at: CallAt
+    ) -> None:
+        self._keeper = KeepWarm(schedules)
+        self._host = host
+        self._clock = clock
+        self._call_at = call_at
+        self._timer: Timer | None = None
+        self._set_timer()
+
+    def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def snapshot(self) -> dict[str, Any]:
+        return self._keeper.snapshot()
+
+    def _set_timer(self) -> None:
+        when = self._keeper.next_deadline()
+        if when is not None:
+            sleep_s = min(max(_SLEEP_S_MIN, when - self._clock.wall()), _SLEEP_S_MAX)
+            self._timer = self._call_at(self._clock.monotonic() + sleep_s, self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        if self._host.state != "ready":
+            return
+        when, now = self._keeper.next_deadline(), self._clock.wall()
+        if when is not None and now >= when:
+            for action in self._keeper.on_timer(now=now):
+                kept = isinstance(action, Keep)
+                _LOG.info(
+                    "model %s: %s: %s", action.model, "kept" if kept else "let go", action.reason
+                )
+                self._host.explicit.pin(action.model, kept)
+                if kept:
+                    self._host.explicit.wish(action.model)
+        self._set_timer()

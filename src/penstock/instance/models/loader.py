@@ -24,15 +24,13 @@ from penstock.clock import Clock
 from penstock.core.models.idle_warm_up import LaneShape
 from penstock.core.models.memory_need import MemoryObserved
 from penstock.core.residency import Footprint
-from penstock.instance.loading.call import LoadCall
-from penstock.instance.loading.load import Prepared, prepared
+from penstock.instance.loading.load import LoadCall, Prepared, prepared
 from penstock.instance.loading.loaded import Loaded, Warms
 from penstock.instance.models import memory
-from penstock.instance.models.memory import Height, Meter
-from penstock.instance.models.needs import Expected, Needs
+from penstock.instance.models.memory import Expected, Height, Meter, Needs
 from penstock.instance.models.shared import SharedProcesses
 from penstock.instance.settings import InstanceSettings
-from penstock.instance.warm_up.load import load
+from penstock.instance.warm_up import load
 from penstock.runtimes.base import LaneListener
 from penstock.runtimes.loader import import_library
 from penstock.runtimes.processor import instruction_set_here

@@ -90,7 +90,7 @@ class LoadsDriver:
             target.taken = None  # that was measured for other content
         target.stamp, target.digest = brought.stamp, brought.model.digest
         now = target.looked_at = self._now()
-        target.counts.downloaded(now - started)
+        target.counts.took("download", now - started)
         self._host.carry_out(
             self._residency.prepared(
                 target.name,
@@ -192,7 +192,7 @@ class LoadsDriver:
         if loaded is not None:
             started = self._now()
             self.used = await self._loader.end(loaded)
-            target.counts.unloaded(self._now() - started)
+            target.counts.took("unload", self._now() - started)
             del loaded
         else:
             self.used = await self._loader.measured()

@@ -18,9 +18,8 @@ from penstock.errors import NotNowError, PenstockError
 from penstock.instance.copy import Copy
 from penstock.instance.engines.rows import RowsEngine, WindowRows
 from penstock.instance.transform.body_span import ask
-from penstock.instance.transform.call import TransformCall
+from penstock.instance.transform.call import SpanProgress, TransformCall
 from penstock.instance.transform.lane_pool import LanePool
-from penstock.instance.transform.progress import SpanProgress
 from penstock.records.at_work import AtWork
 from penstock.records.bodies import Bodies
 from penstock.runtimes.base import Returned

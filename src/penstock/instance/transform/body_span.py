@@ -13,77 +13,131 @@ import contextlib
 import itertools
 import time
 from collections import deque
-from collections.abc import Generator, Iterable
-from contextlib import nullcontext
-from typing import Final
-
-import orjson
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import closing, nullcontext
+from typing import Final, NamedTuple, cast
 
 from penstock.cleanup import shielded
 from penstock.core.blame.bisection import Bisection, Refuse, RunPart
 from penstock.core.blame.poison_requests import SUSPECTED
 from penstock.core.jobs.invocations import RETRY_S, Tries, when_failed, when_returned_to_job
 from penstock.core.jobs.spec import SpanDone
-from penstock.errors import ModelError, NotNowError, PenstockError, from_dict
-from penstock.instance.copy import Copy
-from penstock.instance.request import ReplySink, Request
-from penstock.instance.transform.call import TransformCall
-from penstock.instance.transform.groups import RecordGroup, groups
-from penstock.instance.transform.progress import SpanProgress
+from penstock.errors import ModelError, NotNowError, PenstockError
+from penstock.instance.copy import Copy, CopyCall, Outcome
+from penstock.instance.transform.call import SpanProgress, TransformCall
 from penstock.records.at_work import AtWork
 from penstock.records.bodies import Bodies
+from penstock.records.filters import Processing
+from penstock.records.formats.block import RecordBlock
 from penstock.records.parts import PartWriter
 from penstock.runtimes.base import Returned
-from penstock.wire import frames
 from penstock.wire.frames import encode_request_meta
+
+
+class _GroupEntry(NamedTuple):
+    """One record."""
+
+    record: bytes
+    block: RecordBlock
+    number: int  #: its number in the span
+    error: PenstockError | None  #: why the model can't get it; None: it can
+
+
+class RecordGroup:
+    """Records of one body, together with preceding records that the model can't get."""
+
+    def __init__(
+        self, entries: list[_GroupEntry], inputs: list[bytes], processing: Processing
+    ) -> None:
+        self.entries = entries
+        self.inputs = inputs  #: the model's inputs, for records that have one
+        self._processing = processing
+        self._of_input = [at for at, entry in enumerate(entries) if entry.error is None]
+        self._errors = {at: entry.error for at, entry in enumerate(entries) if entry.error}
+        self._outputs: dict[int, bytes] = {}
+        #: Answers that are one output for several records, keyed by the first of them.
+        self._whole: dict[int, tuple[bytes, int]] = {}
+
+    @property
+    def refused(self) -> int:
+        return len(self._errors)
+
+    def numbers(self, items: Iterable[int]) -> Iterator[int]:
+        """Numbers in the span of the records with these inputs."""
+        return (self.entries[self._of_input[item]].number for item in items)
+
+    def take(self, items: tuple[int, ...], answer: bytes, bodies: Bodies) -> None:
+        """Takes the answer to these inputs. Raises ModelError if it must be split by record and
+        can't be."""
+        places = [self._of_input[item] for item in items]
+        if not bodies.needs_parts:
+            self._whole[places[0]] = (answer, len(items))
+            return
+        parts = bodies.parted(answer, len(items))
+        for place, part in zip(places, parts, strict=True):
+            try:
+                record = self.entries[place].record
+                self._outputs[place] = self._processing.output(record, part)
+            except PenstockError as error:
+                self._errors[place] = error
+
+    def refuse(self, item: int, error: PenstockError) -> None:
+        self._errors[self._of_input[item]] = error
+
+    def write(self, writer: PartWriter) -> None:
+        run: list[bytes] = []
+        for place, entry in enumerate(self.entries):
+            error = self._errors.get(place)
+            if error is None and place in self._outputs:
+                run.append(self._outputs[place])
+                continue
+            if run:
+                writer.write(run)
+                run = []
+            if error is not None:
+                offset = entry.block.offset_of(entry.number)
+                writer.refuse(entry.number, offset, error.to_dict())
+            elif place in self._whole:
+                output, records = self._whole[place]
+                writer.write([output], records=records)
+        if run:
+            writer.write(run)
+
+
+def groups(call: TransformCall, bodies: Bodies) -> Generator[RecordGroup, None, None]:
+    """Groups in the order of the input. Raises CallerError, NotNowError: see
+    `RecordReader.blocks`."""
+    processing = call.processing
+    waiting: deque[_GroupEntry] = deque()  #: records that are read and not yet in a group
+    blocks = cast(Generator[RecordBlock, None, None], call.reader().blocks())
+
+    def inputs() -> Iterator[bytes]:
+        for block in blocks:
+            for number, record in enumerate(block.records, block.first):
+                try:
+                    given = call.model_input(number, record)
+                except PenstockError as error:
+                    waiting.append(_GroupEntry(record, block, number, error))
+                    continue
+                waiting.append(_GroupEntry(record, block, number, None))
+                yield given
+
+    with closing(blocks):
+        for found in bodies.grouped(inputs()):
+            entries: list[_GroupEntry] = []
+            left = len(found)
+            while left:
+                entries.append(waiting.popleft())
+                left -= entries[-1].error is None
+            yield RecordGroup(entries, found, processing)
+        if waiting:
+            yield RecordGroup(list(waiting), [], processing)
+
 
 _numbers: Final = itertools.count(1)
 
 #: Time between two checks whether a queued body has begun.
 LOOK_S: Final = 0.25
-
-Outcome = bytes | PenstockError | Returned
-
-
-class BodyCall(ReplySink):
-    """The sink of one request."""
-
-    def __init__(self) -> None:
-        self._future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
-        self._decoder = frames.FrameDecoder()
-        self._streamed: list[bytes] = []
-
-    # Methods of ReplySink
-
-    def forget(self, ident: int) -> None:
-        return
-
-    def send(self, frame: bytes) -> None:
-        for read in self._decoder.feed(frame):
-            self._take(read)
-
-    def _take(self, read: frames.Frame) -> None:
-        if read.kind == frames.CHUNK:
-            self._streamed.append(read.payload[read.meta_bytes :])
-            return
-        if self._future.done():
-            return
-        if read.kind == frames.RETURNED:
-            self._future.set_result(Returned(read.payload.decode()))
-            return
-        reply = frames.decode_reply(read.payload, read.meta_bytes)
-        if read.kind == frames.ERROR:
-            self._future.set_result(from_dict(orjson.loads(reply.body)))
-        else:
-            self._future.set_result(b"".join((*self._streamed, reply.body)))
-
-    async def wait(self, seconds: float) -> bool:
-        """Whether the outcome has come, after at most that time."""
-        await asyncio.wait((self._future,), timeout=seconds)
-        return self._future.done()
-
-    def outcome(self) -> Outcome:
-        return self._future.result()
 
 
 async def ask(copy: Copy, meta: bytes, body: bytes, *, alone: bool, timeout_s: float) -> Outcome:
@@ -93,25 +147,22 @@ async def ask(copy: Copy, meta: bytes, body: bytes, *, alone: bool, timeout_s: f
     `timeout_s`: counted from when the model begins with it. Cancelling this call cancels the
     request.
     """
-    call = BodyCall()
-    now = copy.clock.monotonic()
-    request = Request(call, next(_numbers), meta, body, now, None, 0, alone)
-    copy.accept(request, now)
-    copy.turn(now)
+    call = CopyCall(copy, next(_numbers), meta, body, alone=alone)
     try:
-        return await _in_time(copy, request, call, timeout_s)
+        return await _in_time(copy, call, timeout_s)
     finally:
-        copy.cancel(request)
+        copy.cancel(call.request)
 
 
-async def _in_time(copy: Copy, request: Request, call: BodyCall, timeout_s: float) -> Outcome:
+async def _in_time(copy: Copy, call: CopyCall, timeout_s: float) -> Outcome:
     left_s = timeout_s
     looked = copy.clock.monotonic()
     while left_s > 0:
-        if await call.wait(min(left_s, LOOK_S)):
-            return call.outcome()
+        await asyncio.wait((call.outcome,), timeout=min(left_s, LOOK_S))
+        if call.outcome.done():
+            return call.outcome.result()
         now = copy.clock.monotonic()
-        if copy.has_begun(request):
+        if copy.has_begun(call.request):
             left_s -= now - looked
         looked = now
     return ModelError(
@@ -166,15 +217,7 @@ class BodySpan:
             writer.abandon()
             if self._noted is not None:
                 self._noted.close()
-        return SpanDone(
-            object=summary.object,
-            span=summary.span,
-            records=summary.records,
-            refused=summary.refused,
-            bytes_in=summary.bytes_in,
-            bytes_out=summary.bytes_out,
-            run_s=self._progress.run_s,
-        )
+        return self._progress.done(summary)
 
     async def _run(self, writer: PartWriter) -> None:
         found = groups(self._call, self._bodies)

@@ -1,18 +1,22 @@
-"""The `transform` operation of the control connection, validated."""
+"""The `transform` operation of the control connection, validated; and the progress of its span,
+which the threads that work on it share."""
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
+import threading
 from functools import cached_property
 from typing import Any
 
 import msgspec
 
 from penstock.artifacts.sources.source import ArtifactSettings
-from penstock.core.jobs.spec import InputObject, Span, TransformSpec
-from penstock.errors import CallerError, ModelError, PenstockError
+from penstock.core.jobs.spec import InputObject, Span, SpanDone, TransformSpec
+from penstock.errors import CallerError, ModelError, NotNowError, PenstockError
 from penstock.instance.settings import InstanceSettings
 from penstock.records.filters import Processing
+from penstock.records.parts import PartSummary
 from penstock.records.reader import RecordReader
 from penstock.wire.frames import RequestMeta
 
@@ -106,3 +110,54 @@ def ended(story: str) -> ModelError:
         hint="Look into the job's log.",
         original_message="the instance ended while it had this record",
     )
+
+
+class SpanProgress:
+    """Create it on the event loop, which reads it; the span's own threads write it."""
+
+    def __init__(self) -> None:
+        #: Records that are answered or refused. Within a window it is estimated from the share of
+        #: batches that have run, because a slow model takes hours for one window.
+        self.records = 0
+        self.refused = 0
+        self.run_s = 0.0  #: time that lanes were busy
+        self._loop = asyncio.get_running_loop()
+        self._ended = threading.Event()
+        self._wakes = asyncio.Event()  #: wakes waiting coroutines
+        self._error: PenstockError | None = None
+
+    def end(self, error: PenstockError) -> None:
+        """The span must not go on. The first reason counts."""
+        if self._error is None:
+            self._error = error
+        self._ended.set()
+        self._loop.call_soon_threadsafe(self._wakes.set)
+
+    async def wait(self) -> None:
+        """Returns once the span must not go on; on the event loop."""
+        await self._wakes.wait()
+
+    @property
+    def ended(self) -> bool:
+        return self._ended.is_set()
+
+    def done(self, part: PartSummary) -> SpanDone:
+        """The end of the span; `part`: what was committed."""
+        return SpanDone(
+            object=part.object,
+            span=part.span,
+            records=part.records,
+            refused=part.refused,
+            bytes_in=part.bytes_in,
+            bytes_out=part.bytes_out,
+            run_s=self.run_s,
+        )
+
+    def check(self) -> None:
+        """Raises the reason if the span must not go on."""
+        if self._error is not None:
+            raise self._error
+
+
+def stopped(job: str) -> NotNowError:
+    return NotNowError("transform-stopped", f"the job {job} was stopped")

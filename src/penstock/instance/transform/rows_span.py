@@ -27,9 +27,8 @@ from penstock.core.jobs.windows import Windows, full_batches, windows_of
 from penstock.errors import CallerError, ModelError, PenstockError
 from penstock.instance import replies
 from penstock.instance.engines.rows import RowsEngine, WindowRows
-from penstock.instance.transform.call import TransformCall
+from penstock.instance.transform.call import SpanProgress, TransformCall
 from penstock.instance.transform.lane_pool import SpanLanes
-from penstock.instance.transform.progress import SpanProgress
 from penstock.records.at_work import AtWork
 from penstock.records.formats.block import RecordBlock
 from penstock.records.parts import PartWriter
@@ -113,15 +112,7 @@ class RowsSpan:
             writer.abandon()
             if self._noted is not None:
                 self._noted.close()
-        return SpanDone(
-            object=summary.object,
-            span=summary.span,
-            records=summary.records,
-            refused=summary.refused,
-            bytes_in=summary.bytes_in,
-            bytes_out=summary.bytes_out,
-            run_s=self._progress.run_s,
-        )
+        return self._progress.done(summary)
 
     def _run(self, writer: PartWriter) -> None:
         writing = Thread(target=self._write_all, args=(writer,), name="transform-write")

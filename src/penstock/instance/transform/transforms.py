@@ -27,9 +27,8 @@ from penstock.instance.loading.loaded import Loaded
 from penstock.instance.settings import InstanceSettings
 from penstock.instance.transform.apart import run_apart, through_copy, through_rows
 from penstock.instance.transform.body_span import BodySpan
-from penstock.instance.transform.call import TransformCall
+from penstock.instance.transform.call import SpanProgress, TransformCall, stopped
 from penstock.instance.transform.lane_pool import LanePool
-from penstock.instance.transform.progress import SpanProgress, stopped
 from penstock.instance.transform.rows_span import RowsSpan
 from penstock.wire import frames
 

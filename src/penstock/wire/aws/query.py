@@ -5,13 +5,14 @@ Action=PutMetricData&Version=2010-08-01&MetricData.member.1.MetricName=Invocatio
 
 from __future__ import annotations
 
-from collections.abc import Container
+import re
+from collections.abc import Container, Mapping
 from typing import Any, Final, TypeVar
-from xml.sax.saxutils import quoteattr
+from xml.sax.saxutils import escape, quoteattr
 
 from botocore.model import OperationModel, ServiceModel
 
-from penstock.wire.aws import json_values, values, xml_values
+from penstock.wire.aws import json_values, values
 from penstock.wire.aws.errors import AwsError, fault_of, unknown_operation, unreadable
 from penstock.wire.aws.http import (
     HttpRequest,
@@ -20,6 +21,7 @@ from penstock.wire.aws.http import (
     percent_decoded,
     readable_body,
 )
+from penstock.wire.aws.json_values import clean_text, known_member
 from penstock.wire.aws.models import operation_named
 
 _Empty = TypeVar("_Empty", list[Any], dict[str, Any])
@@ -66,13 +68,13 @@ def serialize_response(
     """The answer of a successful operation."""
     shape = operation.output_shape
     name = operation.name
-    out = [f"<{name}Response{_namespace(operation.service_model)}>"]
+    out = [f"<{name}Response{_namespace(operation.service_model.metadata)}>"]
     if shape is not None:
         wrapper = shape.serialization.get("resultWrapper", f"{name}Result")
         out.append(f"<{wrapper}>")
-        xml_values.write_members(shape, result, out)
+        write_members(shape, result, out)
         out.append(f"</{wrapper}>")
-    metadata = f"<RequestId>{xml_values.escaped(request_id)}</RequestId>"
+    metadata = f"<RequestId>{escaped(request_id)}</RequestId>"
     out.append(f"<ResponseMetadata>{metadata}</ResponseMetadata></{name}Response>")
     return _answer(200, out, request_id)
 
@@ -81,16 +83,16 @@ def serialize_error(model: ServiceModel, error: AwsError, *, request_id: str) ->
     """The answer to a request that was refused or failed."""
     fault = fault_of(model, error)
     origin = "Sender" if fault.sender else "Receiver"
-    out = [f"<ErrorResponse{_namespace(model)}><Error><Type>{origin}</Type>"]
-    out.append(f"<Code>{xml_values.escaped(fault.code)}</Code>")
+    out = [f"<ErrorResponse{_namespace(model.metadata)}><Error><Type>{origin}</Type>"]
+    out.append(f"<Code>{escaped(fault.code)}</Code>")
     if error.message:
-        out.append(f"<Message>{xml_values.escaped(error.message)}</Message>")
+        out.append(f"<Message>{escaped(error.message)}</Message>")
     if fault.shape is not None:
         known = {
             name: value for name, value in error.members.items() if name in fault.shape.members
         }
-        xml_values.write_members(fault.shape, known, out)
-    out.append(f"</Error><RequestId>{xml_values.escaped(request_id)}</RequestId></ErrorResponse>")
+        write_members(fault.shape, known, out)
+    out.append(f"</Error><RequestId>{escaped(request_id)}</RequestId></ErrorResponse>")
     return _answer(fault.status, out, request_id)
 
 
@@ -138,7 +140,7 @@ def _parse(shape: Any, field: Field, at: str) -> Any:
 def _parse_structure(shape: Any, field: Field, at: str) -> dict[str, Any]:
     parsed: dict[str, Any] = {}
     for name, member in shape.members.items():
-        inner = field.inner.get(xml_values.element_name(name, member))
+        inner = field.inner.get(element_name(name, member))
         if inner is not None:
             parsed[name] = _parse(member, inner, f"{at}.{name}" if at else name)
     if shape.is_tagged_union and len(parsed) != 1:
@@ -195,11 +197,99 @@ def _numbered(field: Field, at: str) -> list[tuple[int, Field]]:
     return sorted(numbered, key=lambda pair: pair[0])
 
 
-def _namespace(model: ServiceModel) -> str:
-    uri = model.metadata.get("xmlNamespace")
-    return f" xmlns={quoteattr(uri)}" if uri else ""
-
-
 def _answer(status: int, out: list[str], request_id: str) -> HttpResponse:
     headers = [("Content-Type", "text/xml"), ("x-amzn-RequestId", request_id)]
     return HttpResponse(status, headers, "".join(out).encode())
+
+
+_TIMESTAMP_STYLE: Final = "iso8601"
+#: Characters that XML 1.0 can't hold even escaped: most control characters, two non-characters.
+_UNFIT = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
+
+
+def escaped(text: str) -> str:
+    """Text between tags. A carriage return is written as a reference, since readers drop others."""
+    return escape(_UNFIT.sub("\ufffd", clean_text(text)), {"\r": "&#13;"})
+
+
+def element_name(name: str, member: Any) -> str:
+    """The name of a structure's member in XML and in a form.
+
+    Items of a flattened list use it too (Smithy's rule; botocore's readers prefer the items' own
+    name, which no model served here has).
+    """
+    return str(member.serialization.get("name", name))
+
+
+def write_members(shape: Any, value: dict[str, Any], out: list[str]) -> None:
+    """Appends the elements of a structure's members that have a value.
+
+    Raises:
+        InternalError: a member that the shape doesn't have.
+    """
+    for name, item in value.items():
+        member = known_member(shape, name)
+        if item is not None and not member.serialization.get("xmlAttribute"):
+            _write(element_name(name, member), member, item, out)
+
+
+def _write(name: str, shape: Any, value: Any, out: list[str]) -> None:
+    """Appends the element of one value, or the elements of a flattened one."""
+    flattened = shape.serialization.get("flattened")
+    if shape.type_name == "list" and flattened:
+        for item in value:
+            _write(name, shape.member, item, out)
+    elif shape.type_name == "map" and flattened:
+        for key, item in value.items():
+            out.append(f"<{name}{_namespace(shape.serialization)}>")
+            _write_pair(shape, key, item, out)
+            out.append(f"</{name}>")
+    else:
+        out.append(f"<{name}{_namespace(shape.serialization)}{_attributes(shape, value)}>")
+        _write_content(shape, value, out)
+        out.append(f"</{name}>")
+
+
+def _write_content(shape: Any, value: Any, out: list[str]) -> None:
+    if shape.type_name == "structure":
+        write_members(shape, value, out)
+    elif shape.type_name == "list":
+        item_name = shape.member.serialization.get("name", "member")
+        for item in value:
+            _write(item_name, shape.member, item, out)
+    elif shape.type_name == "map":
+        for key, item in value.items():
+            out.append("<entry>")
+            _write_pair(shape, key, item, out)
+            out.append("</entry>")
+    else:
+        out.append(escaped(values.format_text(shape, value, timestamp_style=_TIMESTAMP_STYLE)))
+
+
+def _write_pair(shape: Any, key: Any, value: Any, out: list[str]) -> None:
+    _write(shape.key.serialization.get("name", "key"), shape.key, key, out)
+    _write(shape.value.serialization.get("name", "value"), shape.value, value, out)
+
+
+def _namespace(traits: Mapping[str, Any]) -> str:
+    """`traits`: of a shape, or the metadata of a service."""
+    namespace = traits.get("xmlNamespace")
+    if not namespace:
+        return ""
+    if isinstance(namespace, str):
+        namespace = {"uri": namespace}
+    prefix = namespace.get("prefix")
+    return f" xmlns{':' + prefix if prefix else ''}={quoteattr(namespace['uri'])}"
+
+
+def _attributes(shape: Any, value: Any) -> str:
+    """The members of a structure that are attributes of its element."""
+    if shape.type_name != "structure":
+        return ""
+    attributes = []
+    for name, item in value.items():
+        member = known_member(shape, name)
+        if item is not None and member.serialization.get("xmlAttribute"):
+            text = values.format_text(member, item, timestamp_style=_TIMESTAMP_STYLE)
+            attributes.append(f" {element_name(name, member)}={quoteattr(clean_text(text))}")
+    return "".join(attributes)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import orjson
 
-from penstock.errors import CallerError
+from penstock.errors import CallerError, PenstockError
 from penstock.runtimes.generation.base import Sampling
-from penstock.wire.frames import decode_reply_meta
+from penstock.wire.frames import RequestMeta, decode_reply_meta
 
 SSE: Final = "text/event-stream"
 JSON: Final = "application/json"
@@ -65,10 +65,11 @@ class GeneratedChoice:
 class GeneratedAnswer:
     """One answer as far as it has come; several sequences if the request asked for them."""
 
-    __slots__ = ("choices", "prompt_text", "tokens_cached", "tokens_in")
+    __slots__ = ("choices", "events", "prompt_text", "tokens_cached", "tokens_in")
 
     def __init__(self) -> None:
         self.choices = [GeneratedChoice()]
+        self.events: list[Event] = []  #: events of a pipeline's steps, for an answer in one piece
         self.tokens_in = 0
         self.tokens_cached = 0
         self.prompt_text = ""
@@ -122,42 +123,37 @@ def finish_of(event: Event) -> str | None:
     return finish
 
 
-class Writer(Protocol):
-    """Writes one request's answer."""
+class Writer:
+    """Writes one request's answer; each dialect has its own."""
 
-    stream: bool
-    content_type: str  #: content type of the stream, or of the whole answer
+    __slots__ = ("content_type", "json_header_bytes", "stream")
+
+    def __init__(self, *, stream: bool) -> None:
+        self.stream = stream
+        self.content_type = SSE if stream else JSON  #: of the stream, or of the whole answer
+        #: Length of the JSON before binary tensors in the whole answer; None if it is all JSON
+        self.json_header_bytes: int | None = None
 
     def chunk(self, event: Event, answer: GeneratedAnswer) -> bytes:
         """The bytes for one event, which `answer` includes already; b"" where there is nothing to
         write. The last event ("f" is set) ends the stream as in the dialect."""
+        raise AssertionError("it has one answer")
 
     def whole(self, answer: GeneratedAnswer) -> bytes:
         """The answer in one piece."""
+        raise NotImplementedError
 
-
-class WholeTensors:
-    """The part of a writer that writes one answer of tensors: JSON, with binary tensors after it
-    where the request asks for them. Then `json_header_bytes` says where they begin, which a reader
-    needs."""
-
-    __slots__ = ("content_type", "json_header_bytes")
-
-    content_type: str
-    json_header_bytes: int | None
+    def broken(self, error: PenstockError) -> bytes:
+        """The last bytes of a stream that fails; b"" where the front door's own error is enough."""
+        return b""
 
     def _tensors(self, encoded: tuple[bytes, bytes]) -> bytes:
+        """The body that a codec of tensors wrote; the writer takes over what its meta says."""
         body, meta = encoded
         told = decode_reply_meta(meta)
         self.content_type = told.content_type or JSON
         self.json_header_bytes = told.json_header_bytes
         return body
-
-
-def json_header_bytes(writer: Writer) -> int | None:
-    """The length of the JSON part of the whole answer that `writer` wrote; None if it is all
-    JSON."""
-    return writer.json_header_bytes if isinstance(writer, WholeTensors) else None
 
 
 @dataclass(slots=True)
@@ -182,6 +178,12 @@ def parse_object(body: bytes) -> dict[str, Any]:
             "bad-json", f"the body is JSON of a {type(value).__name__}, not an object"
         )
     return value
+
+
+def parameters_of(meta: RequestMeta) -> dict[str, Any]:
+    """The front door's own parameters, such as the operation."""
+    value = orjson.loads(meta.parameters) if meta.parameters else None
+    return value if isinstance(value, dict) else {}
 
 
 def wrong(name: str, allowed: str) -> CallerError:

@@ -19,6 +19,8 @@ from penstock.instance.codecs.generation.calls import (
 )
 from penstock.instance.codecs.generation.openai_fields import (
     NAMES,
+    OpenAiWriter,
+    logprob_of,
     missing,
     openai_checked,
     settings_of,
@@ -30,7 +32,6 @@ from penstock.instance.codecs.generation.openai_tools import (
     tools_of,
     whole_call,
 )
-from penstock.instance.codecs.generation.openai_writer import OpenAiWriter, logprob_of
 
 _MESSAGES_MAX = 4096
 _RENDERED_WITH = ("add_generation_prompt", "continue_final_message")

@@ -16,11 +16,11 @@ from penstock.instance.codecs.generation.calls import (
 )
 from penstock.instance.codecs.generation.openai_fields import (
     NAMES,
+    OpenAiWriter,
     openai_checked,
     settings_of,
     usage_wanted,
 )
-from penstock.instance.codecs.generation.openai_writer import OpenAiWriter
 
 TOKENS_NEW: Final = 16  #: default if the request has none, as at OpenAI
 

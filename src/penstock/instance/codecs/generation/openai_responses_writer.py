@@ -11,25 +11,21 @@ from typing import Any
 
 import orjson
 
-from penstock.instance.codecs.generation.calls import JSON, SSE, Event, GeneratedAnswer, Served
-from penstock.instance.codecs.generation.openai_writer import logprob_of
+from penstock.instance.codecs.generation.calls import Event, GeneratedAnswer, Served, Writer
+from penstock.instance.codecs.generation.openai_fields import logprob_of
 
 
-class ResponsesWriter:
-    """Implements `calls.Writer`."""
-
+class ResponsesWriter(Writer):
     __slots__ = (
         "_asked", "_calls", "_head", "_ident", "_logprobs", "_number", "_open", "_output",
-        "content_type", "stream",
     )  # fmt: skip
 
     def __init__(
         self, served: Served, *, stream: bool, logprobs: bool, asked: dict[str, Any]
     ) -> None:
         """`asked`: fields of the request that the response repeats."""
+        super().__init__(stream=stream)
         self._ident = served.new_id()
-        self.stream = stream
-        self.content_type = SSE if stream else JSON
         self._head: dict[str, Any] = {
             "id": f"resp_{self._ident}",
             "object": "response",

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import orjson
-
 from penstock.errors import CallerError
 from penstock.instance.codecs.base import OIP_GRPC, media_type
 from penstock.instance.codecs.generation import (
@@ -20,6 +16,7 @@ from penstock.instance.codecs.generation.calls import (
     JSON,
     GenerationCall,
     Served,
+    parameters_of,
     parse_object,
     wrong,
 )
@@ -30,7 +27,7 @@ _TEXT = "text/plain"
 
 def decode(meta: RequestMeta, body: bytes, served: Served) -> GenerationCall:
     """Raises CallerError (of the dialects) and ModelError (of tensors)."""
-    asked = _parameters(meta)
+    asked = parameters_of(meta)
     operation = asked.get("operation")
     if meta.door == "oip-grpc" or media_type(meta.content_type) == OIP_GRPC:
         return triton_tensors.decode_grpc(body, served, stream=operation == "stream_infer")
@@ -77,13 +74,6 @@ def _by_keys(meta: RequestMeta, body: bytes, served: Served, *, stream: bool) ->
     if "inputs" in parsed:
         return tgi.decode(parsed, stream=stream)
     raise wrong("the body", 'an object with "inputs", "messages" or "prompt"')
-
-
-def _parameters(meta: RequestMeta) -> dict[str, Any]:
-    if not meta.parameters:
-        return {}
-    value = orjson.loads(meta.parameters)  # written by our own front door
-    return value if isinstance(value, dict) else {}
 
 
 def _utf8(body: bytes) -> str:

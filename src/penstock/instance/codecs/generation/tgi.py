@@ -13,11 +13,10 @@ import orjson
 
 from penstock.errors import CallerError
 from penstock.instance.codecs.generation.calls import (
-    JSON,
-    SSE,
     Event,
     GeneratedAnswer,
     GenerationCall,
+    Writer,
     flag,
     mapping,
     schema_text,
@@ -93,12 +92,11 @@ def _grammar(grammar: dict[str, Any]) -> str:
     return schema_text("grammar", grammar["value"])
 
 
-class _TgiWriter:
-    __slots__ = ("_details", "_index", "content_type", "stream")
+class _TgiWriter(Writer):
+    __slots__ = ("_details", "_index")
 
     def __init__(self, stream: bool, details: bool) -> None:
-        self.stream = stream
-        self.content_type = SSE if stream else JSON
+        super().__init__(stream=stream)
         self._details = details
         self._index = 0
 

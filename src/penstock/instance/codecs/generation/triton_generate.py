@@ -13,12 +13,11 @@ import orjson
 
 from penstock.errors import CallerError
 from penstock.instance.codecs.generation.calls import (
-    JSON,
-    SSE,
     Event,
     GeneratedAnswer,
     GenerationCall,
     Served,
+    Writer,
     flag,
     mapping,
     parse_object,
@@ -100,12 +99,11 @@ def sampling_of(given: dict[str, Any]) -> tuple[Sampling, bool]:
     return checked(settings, names), flag(given, "stream")
 
 
-class _GenerateWriter:
-    __slots__ = ("_begun", "_head", "content_type", "stream")
+class _GenerateWriter(Writer):
+    __slots__ = ("_begun", "_head")
 
     def __init__(self, served: Served, stream: bool, *, ident: Any) -> None:
-        self.stream = stream
-        self.content_type = SSE if stream else JSON
+        super().__init__(stream=stream)
         self._begun = False
         self._head: dict[str, Any] = {
             "model_name": served.name,

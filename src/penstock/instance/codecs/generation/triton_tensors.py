@@ -14,21 +14,19 @@ from penstock.errors import CallerError
 from penstock.instance.codecs import oip_grpc, oip_json
 from penstock.instance.codecs.base import OIP_GRPC, CodecModel, Decoded, Encode
 from penstock.instance.codecs.generation.calls import (
-    JSON,
     Event,
     GeneratedAnswer,
     GenerationCall,
     Served,
-    WholeTensors,
+    Writer,
     parse_object,
     unsupported,
 )
 from penstock.instance.codecs.generation.triton_generate import sampling_of, settings_given
 from penstock.instance.codecs.select import json_header_bytes
 from penstock.instance.codecs.values import texts_of
-from penstock.runtimes.tensor_bytes import encode_raw, objects
+from penstock.runtimes.tensor_bytes import objects
 from penstock.wire.frames import RequestMeta
-from penstock.wire.oip_messages import ModelInferResponse
 
 #: Inputs in the model's metadata; all others are optional.
 INPUTS: Final = (TensorSpec(name="text_input", dtype="BYTES", shape=(1,)),)
@@ -62,7 +60,7 @@ def decode_grpc(body: bytes, served: Served, *, stream: bool) -> GenerationCall:
     sampling, asked = sampling_of(given)
     if asked and not stream:
         raise unsupported("stream in a call of ModelInfer", "call ModelStreamInfer")
-    return GenerationCall(text, sampling, _GrpcWriter(served, request.id, stream, asked))
+    return GenerationCall(text, sampling, _GrpcWriter(served, request.id, asked))
 
 
 def decode_json(body: bytes, meta: RequestMeta, served: Served) -> GenerationCall:
@@ -124,33 +122,28 @@ def _parameter(value: Any) -> Any:
     return getattr(value, kind) if kind else None
 
 
-class _JsonWriter(WholeTensors):
-    __slots__ = ("_encode", "stream")
+class _JsonWriter(Writer):
+    __slots__ = ("_encode",)
 
     def __init__(self, encode: Encode) -> None:
-        self.stream = False
-        self.content_type = JSON
+        super().__init__(stream=False)
         self._encode = encode
-
-    def chunk(self, event: Event, answer: GeneratedAnswer) -> bytes:
-        raise AssertionError("infer has one answer")
 
     def whole(self, answer: GeneratedAnswer) -> bytes:
         return self._tensors(self._encode({"text_output": objects([answer.text.encode()])}))
 
 
-class _GrpcWriter:
+class _GrpcWriter(Writer):
     """Writes gRPC messages. If the client did not ask for a stream, one message has the whole
     text."""
 
-    __slots__ = ("_asked", "_begun", "_ident", "_served", "content_type", "stream")
+    __slots__ = ("_begun", "_ident", "_served")
 
-    def __init__(self, served: Served, ident: str, stream: bool, asked: bool) -> None:
-        self.stream = stream and asked
+    def __init__(self, served: Served, ident: str, stream: bool) -> None:
+        super().__init__(stream=stream)
         self.content_type = OIP_GRPC
         self._served = served
         self._ident = ident
-        self._asked = asked
         self._begun = False
 
     def chunk(self, event: Event, answer: GeneratedAnswer) -> bytes:
@@ -166,11 +159,6 @@ class _GrpcWriter:
         return self._message(answer.text, last=True)
 
     def _message(self, text: str, *, last: bool) -> bytes:
-        served = self._served
-        made = ModelInferResponse(
-            model_name=served.name, model_version=served.version, id=self._ident
-        )
-        made.parameters["triton_final_response"].bool_param = last
-        made.outputs.add(name="text_output", datatype="BYTES", shape=(1,))
-        made.raw_output_contents.append(encode_raw(objects([text.encode()]), "BYTES"))
-        return bytes(made.SerializeToString())
+        name, version = self._served.name, self._served.version
+        columns = {"text_output": [text.encode()]}
+        return oip_grpc.stream_message(name, version, self._ident, columns, last=last)

@@ -1,10 +1,14 @@
-"""Loads a model and lets it answer its warm-up requests, within the time limit of its start.
+"""Loads a model and lets it answer its own sample requests before all others, within the time limit
+of its start.
 
-The requests take the way of all requests, through codec, batcher and runtime. So everything that is
-made on first use exists afterwards: kernels, caches, connections, modules that the model's own code
-loads lazily. A separate copy takes them; the copy that serves begins with empty counts. A model
-that does not answer them is not loaded. The text runtimes' own warm-up of each shape has run
-before. Generated requests have the same bytes in each load.
+The requests are in its description. They take the way of all requests, through codec, batcher and
+runtime. So everything that is made on first use exists afterwards: kernels, caches, connections,
+modules that the model's own code loads lazily. A separate copy takes them; the copy that serves
+begins with empty counts. A model that does not answer them is not loaded. The text runtimes' own
+warm-up of each shape has run before. Generated requests have the same bytes in each load.
+
+This module uses a loaded model through a copy, as the server does; it does not know which copies
+exist, and where other requests come from.
 """
 
 from __future__ import annotations
@@ -22,14 +26,13 @@ import orjson
 from penstock.artifacts.description.description import WarmUp, WarmUpTensor
 from penstock.artifacts.files.model_files import inside
 from penstock.cleanup import shielded
-from penstock.clock import Clock, SystemClock
+from penstock.clock import SystemClock
 from penstock.errors import ModelError, PenstockError
-from penstock.instance.copy import Copy
+from penstock.instance.copy import Copy, CopyCall
 from penstock.instance.loading.load import Prepared
 from penstock.instance.loading.load import load as load_cold
 from penstock.instance.loading.loaded import Loaded
-from penstock.instance.request import ReplySink, Request
-from penstock.runtimes.base import LaneListener
+from penstock.runtimes.base import LaneListener, Returned
 from penstock.runtimes.tensor_bytes import NUMPY, encode_raw, objects
 from penstock.wire import frames
 from penstock.wire.frames import RequestMeta
@@ -169,23 +172,15 @@ async def _warm_up(loaded: Loaded, root: Path, requests: tuple[WarmUp, ...]) -> 
                 raise _failed(each, number, error.message, error.hint) from None
             encoded = frames.encode_request_meta(meta)
             for _ in range(each.times):
-                sink = _Answers(lanes)
-                for ident in range(lanes):
-                    _send(copy, Request(sink, ident, encoded, body, 0.0, None, 0), clock)
-                await sink.all_there.wait()
-                if sink.given_back:
-                    words = f"{_name(each, number)} was given back: {sink.given_back}"
+                calls = [CopyCall(copy, ident, encoded, body) for ident in range(lanes)]
+                outcomes = await asyncio.gather(*(call.outcome for call in calls))
+                for returned in (one for one in outcomes if isinstance(one, Returned)):
+                    words = f"{_name(each, number)} was given back: {returned.reason}"
                     raise ModelError("worker-died", words)
-                if sink.wrong is not None:
-                    raise _failed(each, number, *sink.wrong)
+                for wrong in (one for one in outcomes if isinstance(one, PenstockError)):
+                    raise _failed(each, number, wrong.message, wrong.hint)
     finally:
         copy.driver.close()
-
-
-def _send(copy: Copy, request: Request, clock: Clock) -> None:
-    now = request.received = clock.monotonic()
-    copy.accept(request, now)
-    copy.turn(now)
 
 
 def _elsewhere(work: Callable[[], Any], done: Callable[[Any], None]) -> None:
@@ -196,33 +191,6 @@ def _elsewhere(work: Callable[[], Any], done: Callable[[Any], None]) -> None:
             done(future.exception() or future.result())
 
     asyncio.get_running_loop().run_in_executor(None, work).add_done_callback(over)
-
-
-class _Answers(ReplySink):
-    """Waits for `count` answers."""
-
-    def __init__(self, count: int) -> None:
-        self.all_there = asyncio.Event()
-        self.wrong: tuple[str, str] | None = None  #: message and hint of the first wrong answer
-        self.given_back = ""  #: the reason why one was given back: its worker is gone
-        self._left = count
-
-    def forget(self, ident: int) -> None:
-        """Does nothing: these requests can't be cancelled."""
-
-    def send(self, frame: bytes) -> None:
-        for kind, _, meta_bytes, _, payload in frames.FrameDecoder().feed(frame):
-            if kind == frames.CHUNK:
-                continue
-            if kind == frames.ERROR:
-                error = orjson.loads(frames.decode_reply(payload, meta_bytes).body)
-                story = (str(error.get("message", "")), str(error.get("hint") or ""))
-                self.wrong = self.wrong or story
-            elif kind == frames.RETURNED:
-                self.given_back = self.given_back or payload.decode()
-            self._left -= 1
-        if not self._left:
-            self.all_there.set()
 
 
 def _failed(request: WarmUp, number: int, message: str, hint: str) -> ModelError:

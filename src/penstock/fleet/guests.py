@@ -1,6 +1,8 @@
-"""Makes a process a guest of the machine, then becomes the program that it was asked to run.
+"""Guests of the machine: processes that take only what nobody else wants, from their start to their
+end.
 
-`python guest_start.py CORES_MAX ARGV...`: nothing else runs in this process yet, so all its later
+`python guests.py CORES_MAX ARGV...` makes its process a guest, then becomes the program that it was
+asked to run: nothing else runs in this process yet, so all its later
 threads and processes inherit the settings. (Changing them from outside could miss a thread.)
 
 Under SCHED_IDLE the kernel gives the process a core that nobody else wants, and takes it away as
@@ -12,19 +14,28 @@ control groups for the processor are in use, the kernel may make a group of each
   groups. A loop that woke beside a guest had its core after 0.06 ms.
 * Where we may not, the session gets the least weight. It gets a hundredth of a core that others
   want; but a loop that wakes waits for the next tick (1.8 ms on average, 250 Hz).
+
+A guest is ended at once, even where others use all cores: somebody waits for its memory. A process
+frees its memory in its own processor time, and a guest gets none while others compute: after a kill
+it might hold its memory for minutes. So its processes are made ordinary ones first, where we have
+the right to, and the kernel is asked to free their memory in our time (`process_mrelease`, Linux
+5.15; allowed to whoever may end them).
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Final
 
 _NICEST = 19
 GROUP = "penstock-guests"
 CPU_GROUPS = Path("/sys/fs/cgroup/cpu")
+_PROCESS_MRELEASE: Final = 448  #: the same number on every processor
 
 
 def command(argv: Sequence[str], *, cores_max: int = 0) -> tuple[str, ...]:
@@ -73,6 +84,49 @@ def _enter_idle_group(root: Path = CPU_GROUPS) -> bool:
     except OSError:
         return False
     return True
+
+
+def end(leader: int) -> None:
+    """Ends every process of the session that `leader` leads. Blocks while memory is freed: call it
+    on a thread. It is no error if processes have ended meanwhile."""
+    descriptors = []
+    try:
+        for pid in _session(leader):
+            with contextlib.suppress(ProcessLookupError):
+                descriptors.append(os.pidfd_open(pid))
+                _be_ordinary(pid)
+        for descriptor in descriptors:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+        import ctypes  # noqa: PLC0415 - the program that starts guests needs none
+
+        release = ctypes.CDLL(None, use_errno=True).syscall
+        for descriptor in descriptors:
+            # An older kernel: the processes free it themselves
+            release(_PROCESS_MRELEASE, descriptor, 0)
+    finally:
+        for descriptor in descriptors:
+            os.close(descriptor)
+
+
+def _be_ordinary(pid: int) -> None:
+    """Gives a process normal priority. An ordinary user may lack the right; then it ends as fast as
+    it can."""
+    with contextlib.suppress(OSError):
+        for task in os.listdir(f"/proc/{pid}/task"):
+            os.sched_setscheduler(int(task), os.SCHED_OTHER, os.sched_param(0))
+    with contextlib.suppress(OSError):
+        if f"/{GROUP}\n" in Path(f"/proc/{pid}/cgroup").read_text():
+            (CPU_GROUPS / "cgroup.procs").write_text(str(pid))
+
+
+def _session(leader: int) -> Iterator[int]:
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit():
+            with contextlib.suppress(OSError, ValueError, IndexError):
+                fields = (folder / "stat").read_text().rpartition(")")[2].split()
+                if int(fields[3]) == leader:
+                    yield int(folder.name)
 
 
 def main() -> None:
