@@ -34,6 +34,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from penstock.instance.memory.process_usage import cpu_s
+
 from bench import wrk
 from bench.arithmetic import resampled_range
 from bench.deployment import deploy
@@ -44,7 +46,6 @@ from bench.machine import OthersLoad, foreground
 from bench.paced import paced_artifact
 from bench.processes import penstock_process, wait_answer
 from bench.report import ROOT, finish, spread, versions
-from penstock.instance.memory.process_usage import cpu_s
 from penstock.runtimes.workers.memory import tree_pids
 from penstock.sim.scenario import Scenario, load_scenario
 

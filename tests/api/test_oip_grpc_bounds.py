@@ -8,18 +8,18 @@ from typing import Any
 
 import grpc
 import pytest
-from tests.api.http2_frames import BareClient
-from tests.kit.doors import DoorSite, door_site
-from tests.kit.polling import until
-
-from penstock.api.oip import grpc_reading
-from penstock.api.oip.grpc import ENVELOPE_BYTES_MAX, STREAMS_OF_ONE_MAX
 from penstock.api.oip.grpc_reading import (
     LOOKAHEAD_BYTES,
     RECEIVED_AT_ONCE_MAX,
     RECEIVED_AT_ONCE_OF_ONE,
     MessageReader,
 )
+from tests.api.http2_frames import BareClient
+from tests.kit.doors import DoorSite, door_site
+from tests.kit.polling import until
+
+from penstock.api.oip import grpc_reading
+from penstock.api.oip.grpc import ENVELOPE_BYTES_MAX, STREAMS_OF_ONE_MAX
 from penstock.core.request.body_budget import BodyBudget
 from penstock.core.request.grants import Grant
 from penstock.errors import CallerError, NotNowError

@@ -9,6 +9,15 @@ from dataclasses import replace
 import pytest
 from tests.kit.core_reconcile import deployment
 
+from penstock.core.deployment.capacity_spec import (
+    SPREAD,
+    WHOLE_INSTANCE,
+    ComponentCopiesSpec,
+    CopySpec,
+    VariantCapacitySpec,
+    capacity_specs,
+    raised,
+)
 from penstock.core.deployment.deployment import ModelSource, VariantRoutes, VariantSpec
 from penstock.core.deployment.endpoint_state import (
     READY,
@@ -20,15 +29,6 @@ from penstock.core.deployment.endpoint_state import (
     SlotFailure,
     StopInstance,
     UnloadCopy,
-)
-from penstock.core.deployment.capacity_spec import (
-    SPREAD,
-    WHOLE_INSTANCE,
-    ComponentCopiesSpec,
-    CopySpec,
-    VariantCapacitySpec,
-    raised,
-    capacity_specs,
 )
 from penstock.core.resources import ComputeResources
 
@@ -97,7 +97,7 @@ def test_prompts_are_not_looked_at_unless_a_length_is_said() -> None:
         assert (said.prefix_length_max, said.concurrency_threshold) == (0, 0)
 
 
-# `core/deployment/capacity_spec.py`: what a variant should have, and which of its counts were raised.
+# `core/deployment/capacity_spec.py`: what a variant should have, and which counts were raised.
 
 
 def test_a_model_behind_a_variant_is_one_component_with_an_instance_for_each_copy() -> None:

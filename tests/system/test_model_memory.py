@@ -81,9 +81,7 @@ def too_short(story: list[dict[str, Any]]) -> list[float]:
     return [stay for stay in stays if stay < STAYS_S_MIN]
 
 
-def test_twice_the_memory_of_models_is_called(
-    fresh_server: Server, tmp_path: Path
-) -> None:
+def test_twice_the_memory_of_models_is_called(fresh_server: Server, tmp_path: Path) -> None:
     names = made(tmp_path / "models")
     create_multi_model(
         fresh_server,

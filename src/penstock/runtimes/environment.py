@@ -94,7 +94,7 @@ def _named(name: str, table: tuple[str, ...]) -> bool:
     return name in table or name.startswith(_PREFIXES[table])
 
 
-_PREFIXES: Final = {
+_PREFIXES: Final[dict[tuple[str, ...], tuple[str, ...]]] = {
     table: tuple(entry[:-1] for entry in table if entry.endswith("*"))
     for table in (_MODELS, _INSTANCES)
 }

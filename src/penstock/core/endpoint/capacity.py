@@ -92,7 +92,9 @@ def decide(
         if pool.refusal:
             all_short = instance_pools.ALL_POOLS_SHORT
             refusals.append(
-                RefuseInstance(desired.name, desired.generation, slot.ordinal, all_short, pool.refusal)
+                RefuseInstance(
+                    desired.name, desired.generation, slot.ordinal, all_short, pool.refusal
+                )
             )
             break  # the slots behind it would get the same answer
         if pool.next_deadline is not None:

@@ -26,6 +26,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
+from penstock.core.deployment.capacity_spec import ComponentCopiesSpec
 from penstock.core.deployment.component_spec import (
     ComponentSpec,
     component_of,
@@ -48,7 +49,6 @@ from penstock.core.deployment.endpoint_state import (
     SlotFailure,
 )
 from penstock.core.deployment.slot_retries import ReconcileSpec, is_final
-from penstock.core.deployment.capacity_spec import ComponentCopiesSpec
 
 
 @dataclass(frozen=True, slots=True)
