@@ -7,11 +7,11 @@ from typing import Any
 
 import grpc
 import pytest
-from penstock.api.oip.protobuf_scan import InferNames, infer_names, stream_answer, stream_error
 from tests.kit.doors import DoorSite, door_site
 from tests.kit.gateway import fail_with, run, silent
 from tests.kit.polling import until
 
+from penstock.api.oip.grpc_stream import InferNames, infer_names, stream_answer, stream_error
 from penstock.core.request.grants import Grant
 from penstock.errors import CallerError, ModelError, NotNowError, PenstockError
 from penstock.wire import frames

@@ -8,18 +8,18 @@ from typing import Any
 
 import grpc
 import pytest
-from penstock.api.oip.grpc_reading import (
+from tests.api.http2_frames import BareClient
+from tests.kit.doors import DoorSite, door_site
+from tests.kit.polling import until
+
+from penstock.api.oip import grpc_calls
+from penstock.api.oip.grpc import ENVELOPE_BYTES_MAX, STREAMS_OF_ONE_MAX
+from penstock.api.oip.grpc_calls import (
     LOOKAHEAD_BYTES,
     RECEIVED_AT_ONCE_MAX,
     RECEIVED_AT_ONCE_OF_ONE,
     MessageReader,
 )
-from tests.api.http2_frames import BareClient
-from tests.kit.doors import DoorSite, door_site
-from tests.kit.polling import until
-
-from penstock.api.oip import grpc_reading
-from penstock.api.oip.grpc import ENVELOPE_BYTES_MAX, STREAMS_OF_ONE_MAX
 from penstock.core.request.body_budget import BodyBudget
 from penstock.core.request.grants import Grant
 from penstock.errors import CallerError, NotNowError
@@ -72,7 +72,7 @@ def test_unfinished_calls_hold_as_much_as_is_received_at_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Sixty calls whose messages never end, from one connection that may call."""
-    monkeypatch.setattr(grpc_reading, "PATIENCE_S", 60.0)
+    monkeypatch.setattr(grpc_calls, "PATIENCE_S", 60.0)
 
     async def main() -> None:
         async with door_site(grant_of=grant_of) as served:
@@ -105,7 +105,7 @@ def test_a_call_whose_message_does_not_come_ends(method: str) -> None:
 
 def test_slow_connections_do_not_keep_others_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who has had its time gives way, and only where somebody else waits for it."""
-    monkeypatch.setattr(grpc_reading, "PATIENCE_S", 0.1)
+    monkeypatch.setattr(grpc_calls, "PATIENCE_S", 0.1)
 
     async def main() -> None:
         async with door_site() as served:
@@ -125,7 +125,7 @@ def test_what_anybody_may_ask_keeps_nobody_with_a_key_out(
     monkeypatch: pytest.MonkeyPatch, method: str
 ) -> None:
     """Strangers' messages that never end: what they ask does not wait for them."""
-    monkeypatch.setattr(grpc_reading, "PATIENCE_S", 60.0)
+    monkeypatch.setattr(grpc_calls, "PATIENCE_S", 60.0)
 
     async def main() -> None:
         async with door_site(grant_of=grant_of) as served:

@@ -8,14 +8,13 @@ import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from penstock.api.openai.model_name import STEP_TOKENS, ModelScan
 from tests.kit.doors import door_site
 from tests.kit.gateway import run
 from tests.kit.http_clients import post
 from tests.kit.polling import until
 from tests.kit.streams import MODEL, whole
 
-from penstock.api.openai.request import READ_AT_ONCE_BYTES
+from penstock.api.openai.request import READ_AT_ONCE_BYTES, STEP_TOKENS, ModelScan
 
 pytestmark = pytest.mark.loop(by=run)
 

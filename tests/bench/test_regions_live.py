@@ -24,8 +24,8 @@ from bench.regions_live_trace import (
     settings_of,
 )
 from bench.regions_ways import SCENARIO
-from penstock.runtimes.paced.tokens import PacedTokenizer
 
+from penstock.runtimes.paced.engine import PacedTokenizer
 from penstock.sim.regions.regions import RegionsTwin
 from penstock.sim.regions.regions_scenario import Pushing, RegionsScenario, with_rate
 from penstock.sim.workload import Arrival

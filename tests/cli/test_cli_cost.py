@@ -12,8 +12,7 @@ from typing import Any
 
 import pytest
 
-from penstock.cli import main
-from penstock.cli.cost import cost as command
+from penstock.cli import options as shared
 
 #: To a browser, and to the library that draws tables.
 HOSTILE = "<script>alert(1)</script>[/b]"
@@ -55,20 +54,6 @@ def usage(tmp_path: Path) -> str:
     path = tmp_path / "usage.json"
     path.write_text(json.dumps(USAGE))
     return str(path)
-
-
-@pytest.fixture
-def penstock(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Penstock:
-    """Runs a command line in this process."""
-
-    def run(*words: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["penstock", *words])
-        with pytest.raises(SystemExit) as ended:
-            main.main()
-        said = capsys.readouterr()
-        return int(ended.value.code or 0), said.out, said.err
-
-    return run
 
 
 def test_tables_tell_tenants_models_and_other_ways(penstock: Penstock, usage: str) -> None:
@@ -180,7 +165,7 @@ def test_usage_may_come_from_a_pipe_or_from_the_server(
             asked.append(path)
             return USAGE
 
-    monkeypatch.setattr(command, "Client", lambda url, key: CostServer())
+    monkeypatch.setattr(shared, "Client", lambda url, **_: CostServer())
     _, served, _ = penstock("cost", "--json")
     assert (asked, served) == (["/usage", "/jobs?limit=1000"], piped)
 

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from penstock.cli.endpoints import scaling
+from penstock.cli import options
+from penstock.cli.endpoints import explain
 from penstock.cli.main import app
 from penstock.errors import CallerError
 
@@ -70,7 +71,7 @@ class ScalingServer:
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> ScalingServer:
     made = ScalingServer([TARGET])
-    monkeypatch.setattr(scaling, "Client", made)
+    monkeypatch.setattr(options, "Client", made)
     return made
 
 
@@ -108,10 +109,10 @@ def test_an_endpoint_without_a_target_says_so(server: ScalingServer) -> None:
     [("12.5", 12.5), ("1970-01-01T00:01:00+00:00", 60.0), ("1970-01-01T01:00:00+01:00", 0.0)],
 )
 def test_a_time_is_iso_8601_or_seconds(text: str, moment: float) -> None:
-    assert scaling.moment(text) == moment
+    assert explain.moment(text) == moment
 
 
 def test_what_is_no_time_is_refused() -> None:
     with pytest.raises(CallerError) as caught:
-        scaling.moment("yesterday")
+        explain.moment("yesterday")
     assert caught.value.code == "at-invalid"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock.cli.endpoints import model_lookup
-from penstock.cli.endpoints.status import list_components, list_endpoints
+from penstock.cli.endpoints import listing
+from penstock.cli.endpoints.listing import list_components, list_endpoints
 from penstock.errors import CallerError
 
 LISTS = {
@@ -44,5 +44,5 @@ def test_one_that_is_damaged_is_shown_with_the_reason() -> None:
 
 
 def test_models_are_listed_with_who_serves_them() -> None:
-    found = [(one["ModelName"], one["Endpoints"]) for one in model_lookup.listed(StatusSite())]
+    found = [(one["ModelName"], one["Endpoints"]) for one in listing.listed(StatusSite())]
     assert found == [("a-bad", []), ("witness", ["witness"])]

@@ -9,6 +9,7 @@ import pytest
 from tests.kit.model_files import affine
 
 from penstock.artifacts.description import model_yaml
+from penstock.cli import options as shared
 from penstock.cli.artifacts import tune as command
 from penstock.errors import CallerError
 
@@ -56,10 +57,10 @@ def test_an_endpoint_names_its_artifact_and_instance_type(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     server = TunedServer(affine(tmp_path).as_uri())
-    monkeypatch.setattr(command, "Client", lambda url, key: server)
-    tune("intent", json_=True)
+    monkeypatch.setattr(shared, "Client", lambda url, **_: server)
+    tune("intent", server=shared.ReportOptions(json_=True))
     assert '"live": []' in capsys.readouterr().out
-    with command._found("intent", "", "") as (detected, instance_type):
+    with command._found("intent", shared.SERVER) as (detected, instance_type):
         assert detected.root == tmp_path
         assert instance_type == "ml.local.medium"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from tests.gateway.virtual_network import run_virtual
+from tests.kit.virtual_network import run_virtual
 
 from penstock.control.loop import DriverLoop
 from penstock.errors import NotNowError

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from sqlalchemy import event
-from tests.api.scaling_site import VARIANT, ScalingSite
+from tests.kit.scaling import VARIANT, ScalingSite
 
 from penstock.control.store.store import Store
 

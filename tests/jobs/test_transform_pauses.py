@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.gateway.virtual_network import VirtualLoop
-from tests.jobs.transform_plane import Site
+from tests.jobs.transform_plane import TransformDriverSite
+from tests.kit.virtual_network import VirtualLoop
 
 from penstock.errors import NotNowError
 from penstock.jobs.transform import transactions, work
@@ -73,7 +73,7 @@ def ended_job(
     monkeypatch.setattr(where, name, failing)
 
     async def main() -> JobRecord:
-        site = Site(folder, clock=loop)
+        site = TransformDriverSite(folder, clock=loop)
         site.database._thread = _AtOnce(1)
         await site.open()
         site.put("a.txt", "one")
