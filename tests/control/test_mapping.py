@@ -39,7 +39,7 @@ class Book:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shelf:
+class ShelfRow:
     label: str
     open: bool
     seal: bytes = b""
@@ -52,7 +52,7 @@ class Shelf:
         return self.label.lower()
 
 
-SHELF = Shelf(label="Top", open=True, seal=b"\0x", books=(Book("A", 3), Book("B")))
+SHELF = ShelfRow(label="Top", open=True, seal=b"\0x", books=(Book("A", 3), Book("B")))
 
 
 def test_fields_and_properties_become_columns_and_structure_becomes_text() -> None:
@@ -71,8 +71,8 @@ def test_a_record_comes_back_from_its_row() -> None:
         shelves.create(db)
         db.execute(insert(shelves).values(**values_of(shelves, SHELF)))
         row = db.execute(select(shelves)).mappings().one()
-    found = record_of(Shelf, row, open=bool(row["open"]), books=(), note="read")
-    assert found == Shelf(label="Top", open=True, seal=b"\0x", number=1, note="read")
+    found = record_of(ShelfRow, row, open=bool(row["open"]), books=(), note="read")
+    assert found == ShelfRow(label="Top", open=True, seal=b"\0x", number=1, note="read")
 
 
 def test_text_comes_back_with_defaults_for_what_an_older_version_did_not_write() -> None:
@@ -88,7 +88,7 @@ def test_text_comes_back_with_defaults_for_what_an_older_version_did_not_write()
         (Book, "{}", "missing required field `title`"),
         (Book, '{"title": 7}', "Expected `str`"),
         (Book, '{"title": "A", "colour": "red"}', "unknown members: colour"),
-        (Shelf, '{"label": "x", "open": true, "books": [{"title": "A", "a": 1}]}', "members: a"),
+        (ShelfRow, '{"label": "x", "open": true, "books": [{"title": "A", "a": 1}]}', "members: a"),
     ],
 )
 def test_text_that_is_no_record_of_this_version_is_refused(kind: type, text: str, why: str) -> None:
