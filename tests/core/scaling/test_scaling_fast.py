@@ -13,8 +13,9 @@ from tests.kit.core_scaling import accept, asked, fired, low, scaler, seen, trac
 
 from penstock.core.scaling.actions import Action, SetCapacity
 from penstock.core.scaling.machine import TargetScaler
+from penstock.core.scaling.observed import LoadObserved, LoadWindow
 from penstock.core.scaling.spec import Suspended, TrackingPolicy
-from penstock.core.scaling.tracking import growth_per_s
+from penstock.core.scaling.tracking import growth_per_s, wished_fast
 
 
 def concurrency(value: float = 5.0) -> TrackingPolicy:
@@ -300,3 +301,62 @@ def test_policies_never_leave_the_bounds(
             assert min(capacity, low_) <= to <= max(capacity, high)
             accept(machine, actions, str(at))
             capacity = to
+
+
+# what one window asks for
+
+
+def window(*rows: tuple[float, int, int], ready_s: float | None = None) -> LoadWindow:
+    """Each (wall s, in flight, arrivals since the start); a copy takes `ready_s` to be ready."""
+    seen = LoadWindow()
+    for at, in_flight, arrivals in rows:
+        seen.add(
+            LoadObserved(
+                at=at, capacity=1, ready=1, in_flight=in_flight, arrivals=arrivals,
+                time_to_ready_s=ready_s,
+            )
+        )  # fmt: skip
+    return seen
+
+
+def test_three_observations_of_five_seconds_are_needed() -> None:
+    policy = tracking(value=5.0)
+    assert wished_fast(policy, LoadWindow()) is None
+    assert wished_fast(policy, window((2.0, 10, 0), (5.0, 10, 0))) is None
+    assert wished_fast(policy, window((-0.1, 10, 0), (2.0, 10, 0), (5.0, 10, 0))) is None
+    three = window((0.0, 10, 0), (2.0, 10, 0), (5.0, 10, 0))
+    assert wished_fast(policy, three) == (2, "load-above-target")
+
+
+def test_growth_is_looked_ahead_by_the_time_to_a_ready_copy_for_half_a_minute_at_most() -> None:
+    policy = tracking(value=2.0)
+    rows = [(float(at), 4 + 2 * at, 0) for at in range(4)]
+    assert wished_fast(policy, window(*rows)) == (3, "load-above-target")
+    assert wished_fast(policy, window(*rows, ready_s=-1.0)) == (3, "load-above-target")
+    assert wished_fast(policy, window(*rows, ready_s=1.0)) == (4, "load-grows")
+    slow = [(float(at), 100 + at, 0) for at in range(4)]
+    assert wished_fast(tracking(value=10.0), window(*slow, ready_s=100.0)) == (14, "load-grows")
+
+
+def test_growth_is_per_second_and_none_where_two_observations_are_of_one_moment() -> None:
+    assert growth_per_s([(0.0, 4), (1.5, 7), (3.0, 10), (4.5, 13)]) == 2.0
+    assert growth_per_s([(0.0, 4), (0.0, 7), (1.0, 8), (2.0, 9)]) == 0.0
+
+
+def test_growth_is_trusted_up_to_where_the_present_arrivals_lead() -> None:
+    """Requests took 210 / 215 s each while ten came a second. Now fifteen do: half as many again
+    as fifteen times that are 22."""
+    before = [(float(at), 10, 10 * at) for at in range(0, 21, 2)]
+    grows = [(21.0 + at, 12 + 2 * at, 215 + 15 * at) for at in range(4)]
+    policy = tracking(value=1.0)
+    assert wished_fast(policy, window(*before, *grows, ready_s=10.0)) == (22, "load-grows")
+
+
+def test_without_ten_requests_before_nobody_knows_how_long_one_takes() -> None:
+    def after(count: int) -> tuple[int, str] | None:
+        before = [(0.0, 1, 0), (10.0, 1, count)]
+        grows = [(11.0 + at, 4 + 2 * at, count) for at in range(4)]
+        return wished_fast(tracking(value=1.0), window(*before, *grows, ready_s=1.0))
+
+    assert after(9) == (8, "load-grows")
+    assert after(10) == (6, "load-above-target")  # none comes now, so it grows no further
