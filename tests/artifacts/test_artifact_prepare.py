@@ -15,9 +15,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import private_authority
 import pytest
 from artifact_files import IR_XML, budget, error_of, member, onnx_bytes, tar_bytes, tar_gz, write
+from tests.kit import certificates
 from tests.kit.object_server import ObjectServer, object_server
 
 from penstock.artifacts.cache.cache import ArtifactCache, CacheEntry
@@ -556,7 +556,7 @@ def test_a_private_certificate_authority(
 ) -> None:
     monkeypatch.setattr("penstock.artifacts.sources.object_store.RETRIES_MAX", 0)
     monkeypatch.delenv("AWS_CA_BUNDLE", raising=False)
-    tls, bundle = private_authority.make(tmp_path)
+    tls, bundle = certificates.make(tmp_path)
     with object_server(tls) as server:
         server.objects["/m.onnx"] = onnx_bytes(batch=1)
         source = ArtifactSource(uri=f"{server.url}/m.onnx")
