@@ -15,6 +15,7 @@ from tests.kit.certificates import self_signed
 from tests.kit.environments import printed_by
 from tests.kit.polling import wait_until
 from tests.kit.servers import EXAMPLES, Server, penstock
+from tools.free_port import free_port
 
 pytestmark = pytest.mark.system
 
@@ -69,6 +70,18 @@ def guarded() -> Iterator[Guarded]:
         said = site.server.log()
         for key in (site.access_key, site.bearer_key):
             assert key["secret"] not in said
+
+
+def test_a_server_that_strangers_reach_does_not_start_without_credentials(tmp_path: Path) -> None:
+    ports = ("--port", str(free_port()), "--grpc-port", str(free_port()))
+    state = ("--state-dir", str(tmp_path / "state"))
+    refused = penstock("up", "--host", "0.0.0.0", *ports, *state, status=1)
+    assert refused.stderr.splitlines() == [
+        "error[credentials-required]: 0.0.0.0 can be reached from other machines, and no"
+        " credentials are asked for",
+        "hint: Add --auth and make a key with 'penstock keys create', or, where the network itself"
+        " keeps strangers out, --insecure.",
+    ]
 
 
 @pytest.mark.integration

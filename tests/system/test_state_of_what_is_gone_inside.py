@@ -165,6 +165,7 @@ def keys(server: Server, *words: str) -> str:
     return subprocess.run(argv, check=True, capture_output=True, text=True, timeout=60).stdout
 
 
+@pytest.mark.timeout(300)
 def test_an_instance_that_loaded_and_unloaded_many_models_stays_as_large(tmp_path: Path) -> None:
     folder = tmp_path / "models"
     put(folder, "stays", 1)
