@@ -78,7 +78,7 @@ class Seq2SeqSpec:
 
 
 def compile_seq2seq(
-    source_dir: Path, folder: Path, wanted: Seq2SeqSpec, *, device: str = "cpu"
+    source_dir: Path, folder: Path, wanted: Seq2SeqSpec, *, programs_on: str = ""
 ) -> Seq2SeqParity:
     """Writes encoder.xml, decoder.xml (and .bin), tokenizer.json, model.yaml into `folder`.
 
@@ -87,15 +87,16 @@ def compile_seq2seq(
         folder: exists, and is empty. The caller removes it after an error.
         wanted: int8 applies to weights; the runtime rounds activations at run time, unless
             `precision: f32` is written into model.yaml.
-        device: where the artifact is proven and will run. For `cuda` encoder.pt2 and decoder.pt2
-            are written instead, and the caller checks the result of the comparison.
+        programs_on: the device that the artifact is proven on and will run on. Where it is given,
+            encoder.pt2 and decoder.pt2 are written instead of graphs, and the caller checks the
+            result of the comparison.
 
     Raises CallerError (`unsupported-architecture`, `architecture-unsupported`,
     `conversion-failed`, and those of the tokenizer), ModelError (`weights-unreadable`,
     `weights-missing`, `parity-failed`).
     """
-    precision, programs = wanted.precision, device != "cpu"
-    if programs:
+    precision = wanted.precision
+    if programs_on:
         from penstock.compile.seq2seq import torch_t5  # noqa: PLC0415 - imports torch
 
         torch_t5.check_family(read_json(source_dir / "config.json"))
@@ -109,10 +110,10 @@ def compile_seq2seq(
         vocabulary=sizes.vocabulary, pad_id=config.get("pad_token_id"),
     )  # fmt: skip
     description = describe(model, config, tokenizer, wanted)
-    if programs:
-        wanted.log(f"exporting programs: {precision} on {device}")
-        torch_t5.write_programs(model, config, folder, precision=precision, device=device)
-        description = torch_t5.as_programs(description, precision=precision, device=device)
+    if programs_on:
+        wanted.log(f"exporting programs: {precision} on {programs_on}")
+        torch_t5.write_programs(model, config, folder, precision=precision, device=programs_on)
+        description = torch_t5.as_programs(description, precision=precision, device=programs_on)
     else:
         wanted.log(
             f"building graphs: {sizes.layers} decoder layers, width {sizes.width}, {precision}"
@@ -124,7 +125,7 @@ def compile_seq2seq(
         model, folder, description, wanted.samples,
         precision=precision, loss_max=wanted.difference_max,
     )  # fmt: skip
-    if not programs:
+    if not programs_on:
         _check(parity)
     return parity
 
@@ -240,8 +241,9 @@ def compile_encoder_decoder(
         difference_max=options.tolerance,
         log=say,
     )
-    found = compile_seq2seq(source.root, staging, wanted, device=target.device)
-    choices = {"torch_device": target.device} if target.name in _PROGRAMS else {}
+    device = target.device if target.name in _PROGRAMS else ""
+    found = compile_seq2seq(source.root, staging, wanted, programs_on=device)
+    choices = {"torch_device": device} if device else {}
     if precision == "int8":
         choices = {"int8": "weights"}
     notes = found.notes(precision)
