@@ -46,6 +46,7 @@ from bench.machine import OthersLoad, foreground
 from bench.paced import paced_artifact
 from bench.processes import penstock_process, wait_answer
 from bench.report import ROOT, finish, spread, versions
+from penstock.fleet.machine import cpu_s
 from penstock.runtimes.workers.memory import tree_pids
 from penstock.sim.scenario import Scenario, load_scenario
 

@@ -28,6 +28,7 @@ from penstock.api.sagemaker.operations import OPERATIONS as SAGEMAKER_OPERATIONS
 from penstock.artifacts.description import model_yaml
 from penstock.artifacts.description.description import TensorSpec
 from penstock.artifacts.triton import pbtxt
+from penstock.cli.client import payloads_of
 from penstock.clock import ManualClock, SystemClock
 from penstock.config import LimitConfig
 from penstock.core.request.grants import Grant
@@ -455,8 +456,8 @@ def _data_plane() -> Iterator[Attack]:
         yield Attack("inflate", shape, zipped, unzip, 64 * KIB if shape == "zeros" else DATA_BYTES)
 
     def frames(data: bytes) -> None:
-        decoder = eventstream.EventStreamDecoder()
-        decoder.feed(data)
+        for _ in payloads_of(io.BytesIO(data)):
+            pass
 
     small = eventstream.encode({}, b"")
     for shape, make in {"small frames": _repeat(small), "zeros": _repeat(b"\0")}.items():

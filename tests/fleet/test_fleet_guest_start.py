@@ -92,7 +92,9 @@ def test_the_end_of_a_guest_is_that_of_its_session() -> None:
 def test_a_guest_that_is_ended_is_an_ordinary_process_first() -> None:
     """Else it would wait for a core to give its memory back on."""
     argv = guests.command((sys.executable, "-c", "print(1, flush=True); input()"))
-    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as one:
+    with subprocess.Popen(
+        argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
+    ) as one:
         assert one.stdout is not None
         assert one.stdout.readline() == b"1\n"
         assert os.sched_getscheduler(one.pid) == os.SCHED_IDLE

@@ -169,6 +169,7 @@ def instance(
                 stdout=subprocess.PIPE,
                 stderr=output,
                 env={**os.environ, "PYTHONPATH": str(SRC), **(environment or {})},
+                start_new_session=True,  # as a fleet does: a guest's weight is that of its session
             )
         assert process.stdin
         assert process.stdout

@@ -16,9 +16,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import grpc
+from botocore.eventstream import EventStreamBuffer
 from tests.kit.history import History
 
-from penstock.wire.aws import eventstream
 from penstock.wire.oip_messages import SERVICE, method_classes
 
 PIECES = 4
@@ -112,19 +112,22 @@ class Clients:
     def _stream(self, ident: str, door: str) -> None:
         due = self._due(ident)
         self._history.add(ident, "invoke", door, *due)
-        decoder = eventstream.EventStreamDecoder()
+        frames, left_bytes = EventStreamBuffer(), 0
         sse = ""
         with self._posted("/endpoints/talk/invocations-response-stream", _said(ident)) as answer:
             if answer.status != 200:
                 self._fail(ident, door, answer.read())
                 return
             while data := answer.read1():
-                for message in decoder.feed(data):
-                    if message.headers[":message-type"].value != "event":
+                frames.add_data(data)
+                left_bytes += len(data)
+                for message in frames:
+                    left_bytes -= message.prelude.total_length
+                    if message.headers[":message-type"] != "event":
                         self._fail(ident, door, message.payload)
                     else:
                         sse = self._take_sse(ident, door, sse + message.payload.decode())
-        assert decoder.at_boundary(), "a stream ended in the middle of a frame"
+        assert not left_bytes, "a stream ended in the middle of a frame"
 
     def _generate(self, ident: str, door: str) -> None:
         self._history.add(ident, "invoke", door, *self._due(ident))

@@ -7,6 +7,7 @@ Commands create and describe resources by the SageMaker API (JSON 1.1). What tha
 from __future__ import annotations
 
 import http.client
+import io
 import json
 import os
 import ssl
@@ -90,7 +91,7 @@ class Client:
             if answer.status >= 300:
                 answer_of(answer.status, answer.read(), code=answered.get("x-amzn-errortype", ""))
             begun(answered)
-            yield from _payloads(answer)
+            yield from payloads_of(answer)
 
     def request(
         self, method: str, path: str, body: bytes = b"", headers: dict[str, str] | None = None
@@ -145,8 +146,8 @@ def _names(answer: http.client.HTTPResponse) -> dict[str, str]:
     return {name.lower(): value for name, value in answer.getheaders()}
 
 
-def _payloads(answer: http.client.HTTPResponse) -> Iterator[bytes]:
-    """Payloads of the frames of a stream; raises the error in an exception frame."""
+def payloads_of(answer: io.BufferedIOBase) -> Iterator[bytes]:
+    """Payloads of the frames of a streamed answer; raises the error in an exception frame."""
     from botocore.eventstream import EventStreamBuffer, ParserError  # noqa: PLC0415 - takes 50 ms
 
     frames, left_bytes = EventStreamBuffer(), 0
