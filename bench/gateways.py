@@ -34,8 +34,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from penstock.instance.memory.process_usage import cpu_s
-
 from bench import wrk
 from bench.arithmetic import resampled_range
 from bench.deployment import deploy

@@ -25,6 +25,7 @@ from penstock.api.runtime.door import PREFIX as RUNTIME_PREFIX
 from penstock.api.runtime.door import RuntimeDoor
 from penstock.clock import SystemClock
 from penstock.config import LimitConfig, ListenConfig
+from penstock.core.request.body_budget import BodyBudget
 from penstock.gateway.dispatch.dispatcher import Dispatcher
 from penstock.gateway.http.server import GatewayServer
 from penstock.gateway.request_id import RequestIds
@@ -112,7 +113,13 @@ async def door_site(
         authenticator,
         interest=(*RUNTIME_INTEREST, *OIP_INTEREST, *OPENAI_INTEREST),
     )
-    grpc_server = OipGrpc(dispatcher, models, limit_config, grant_of=grant_of)
+    grpc_server = OipGrpc(
+        dispatcher,
+        models,
+        limit_config,
+        budget=BodyBudget(limit_config.bodies_bytes_max),
+        grant_of=grant_of,
+    )
     with tempfile.TemporaryDirectory() as folder:
         instance = FakeInstance(f"{folder}/i1")
         await instance.start()
