@@ -87,7 +87,7 @@ class TransformSite:
         """What lies at the output location, by key."""
         top = self.folder / "out" / job
         files = sorted(path for path in top.rglob("*") if path.is_file())
-        return {path.relative_to(top).as_posix(): path.read_text() for path in files}
+        return {path.relative_to(top).as_posix(): path.read_bytes().decode() for path in files}
 
 
 @contextmanager
