@@ -29,9 +29,8 @@ from bench.report import finish, spread, versions
 from penstock.core.batching.batcher import BatchSpec
 from penstock.sim.outcome import percentile
 from penstock.sim.scenario import Scenario, VariantScenario
-from penstock.sim.service import ServiceSpec
 from penstock.sim.twin import Twin
-from penstock.sim.workload import WorkloadSpec
+from penstock.sim.workload import ServiceSpec, WorkloadSpec
 
 FAST_S, SLOWER, SIGMA = 0.1, 3.0, 0.3
 CAPACITY_RPS = (1 + 1 / SLOWER) / FAST_S

@@ -7,8 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.api.access import asked_of
-from penstock.api.model_names import ModelName, endpoint_of, parse
-from penstock.api.oip_paths import OipTarget, model_target, parts_of, repository_target
+from penstock.api.model_names import (
+    ModelName,
+    OipTarget,
+    endpoint_of,
+    model_target,
+    parse,
+    parts_of,
+    repository_target,
+)
 from penstock.errors import CallerError
 
 

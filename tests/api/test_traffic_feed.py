@@ -14,6 +14,7 @@ from tests.kit.http_clients import post
 
 from penstock.api.admin.traffic import READERS_MAX, TrafficFeed, changed
 from penstock.clock import ManualClock
+from penstock.errors import NotNowError
 from penstock.metrics.counts.recent import RecentRequests
 from penstock.metrics.counts.registry import MetricRegistry
 from penstock.metrics.series.store import MetricStore

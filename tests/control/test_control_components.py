@@ -27,8 +27,12 @@ from penstock.control.store.records import (
 )
 from penstock.control.store.rows import decode_revision, encode_revision
 from penstock.control.store.store import Store
-from penstock.core.deployment.capacity_spec import BINPACK, CopySpec
-from penstock.core.deployment.component_spec import ComponentRevision, ComponentSpec
+from penstock.core.deployment.capacity_spec import (
+    BINPACK,
+    ComponentRevision,
+    ComponentSpec,
+    CopySpec,
+)
 from penstock.core.deployment.deployment import (
     DeploymentSpec,
     ManagedScaling,

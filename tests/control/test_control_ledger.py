@@ -10,7 +10,7 @@ from tests.kit.core_components import chat
 
 from penstock.control.instances.entries import CopyEntry, InstanceEntry
 from penstock.control.instances.ledger import EndpointLedger, Slot
-from penstock.core.deployment.component_spec import copies_spec
+from penstock.core.deployment.capacity_spec import copies_spec
 from penstock.core.deployment.deployment import DeploymentSpec, ModelSource, PoolSpec, VariantSpec
 from penstock.core.deployment.endpoint_state import (
     IN_SERVICE,

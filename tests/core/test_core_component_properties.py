@@ -12,10 +12,12 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.core.deployment.capacity_spec import BINPACK, SPREAD, CopySpec
-from penstock.core.deployment.component_spec import (
+from penstock.core.deployment.capacity_spec import (
+    BINPACK,
+    SPREAD,
     ComponentRevision,
     ComponentSpec,
+    CopySpec,
     component_of,
 )
 from penstock.core.deployment.deployment import (

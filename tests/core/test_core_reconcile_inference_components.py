@@ -10,8 +10,7 @@ from dataclasses import replace
 
 from tests.kit.core_components import NEED, chat, copy, failed, revision
 
-from penstock.core.deployment.capacity_spec import BINPACK, CopySpec
-from penstock.core.deployment.component_spec import ComponentSpec
+from penstock.core.deployment.capacity_spec import BINPACK, ComponentSpec, CopySpec
 from penstock.core.deployment.deployment import (
     CONSOLIDATION,
     CopyRoute,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.core.apply.versioned_names import ENDPOINT_NAME, is_version_of, versioned_name
+from penstock.core.apply.plan import ENDPOINT_NAME, is_version_of, versioned_name
 
 
 def test_the_same_content_has_the_same_name_and_other_content_another() -> None:

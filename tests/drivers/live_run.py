@@ -38,8 +38,7 @@ from penstock.sim import copy as kinds
 from penstock.sim.copy import engine_noise
 from penstock.sim.record import DecisionRecorder, admission_row, batcher_row, router_row
 from penstock.sim.scenario import COPY_HUNG, Scenario, WorkerDeath
-from penstock.sim.service import ServiceTimes
-from penstock.sim.workload import Arrival, Workload
+from penstock.sim.workload import Arrival, ServiceTimes, Workload
 from penstock.wire import frames
 
 _BODY = struct.Struct("<II")  #: rows, length

@@ -17,8 +17,7 @@ from tests.kit.live_plane import LivePlane
 
 from penstock.control.store.components import ComponentChange, NewComponent
 from penstock.control.store.store import Store
-from penstock.core.deployment.capacity_spec import BINPACK, CopySpec
-from penstock.core.deployment.component_spec import ComponentRevision
+from penstock.core.deployment.capacity_spec import BINPACK, ComponentRevision, CopySpec
 from penstock.core.deployment.deployment import (
     CONSOLIDATION,
     ManagedScaling,

@@ -14,8 +14,7 @@ from penstock.core.request.trace_context import TraceContext
 from penstock.errors import CallerError, ModelError
 from penstock.gateway.dispatch.invocation import Affinity, Invocation
 from penstock.gateway.dispatch.streaming import StreamObserved
-from penstock.gateway.tracing.spans import OtlpSpans, SpanExport
-from penstock.gateway.tracing.tracing import Traced
+from penstock.gateway.tracing.tracing import OtlpSpans, SpanExport, Traced
 from penstock.wire import frames
 from penstock.wire.span_notes import SpanScope
 
@@ -149,7 +148,7 @@ def test_a_collector_that_takes_and_never_answers_keeps_nobody(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Neither a request nor, for long, a server that stops."""
-    monkeypatch.setattr("penstock.gateway.tracing.spans.STOP_S_MAX", 0.2)
+    monkeypatch.setattr("penstock.gateway.tracing.tracing.STOP_S_MAX", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as deaf:
         url = f"http://127.0.0.1:{deaf.getsockname()[1]}"
         export = SpanExport(url, resource={})

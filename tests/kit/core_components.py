@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.core.deployment.capacity_spec import CopySpec
-from penstock.core.deployment.component_spec import ComponentRevision, ComponentSpec
+from penstock.core.deployment.capacity_spec import ComponentRevision, ComponentSpec, CopySpec
 from penstock.core.deployment.deployment import ModelSource
 from penstock.core.deployment.endpoint_state import IN_SERVICE, READY, CopyObserved, SlotFailure
 from penstock.core.resources import ComputeResources

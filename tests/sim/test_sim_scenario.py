@@ -11,8 +11,7 @@ from penstock.core.deployment.deployment import CopyRoute, EndpointRoutes, Varia
 from penstock.core.request.admission import AdmissionSpec
 from penstock.errors import CallerError
 from penstock.sim.scenario import Scenario, VariantScenario, WorkerDeath, load_scenario
-from penstock.sim.service import ServiceSpec
-from penstock.sim.workload import WorkloadSpec
+from penstock.sim.workload import ServiceSpec, WorkloadSpec
 
 SMALL = """
 about = "one copy"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.sim.service import ServiceSpec, ServiceTimes
+from penstock.sim.workload import ServiceSpec, ServiceTimes
 
 
 def test_a_constant_service_time_ignores_rows_and_seed() -> None:

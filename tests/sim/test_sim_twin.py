@@ -17,9 +17,8 @@ from penstock.core.request.admission import AdmissionSpec
 from penstock.sim.outcome import RunOutcome
 from penstock.sim.record import DecisionRecorder, Row
 from penstock.sim.scenario import Scenario, VariantScenario, WorkerDeath, load_scenario
-from penstock.sim.service import ServiceSpec
 from penstock.sim.twin import Twin
-from penstock.sim.workload import WorkloadSpec
+from penstock.sim.workload import ServiceSpec, WorkloadSpec
 
 REPOSITORY = Path(__file__).parents[2]
 SCENARIOS = sorted((REPOSITORY / "scenarios").glob("*.toml"))

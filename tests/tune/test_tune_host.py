@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.sim.service import ServiceSpec
+from penstock.sim.workload import ServiceSpec
 from penstock.tune.host import HostCost
 
 #: 30 us in one loop, 10 in the other, 20 in making the load: 60 us a request.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from penstock.artifacts.description.description import ModelDescription
-from penstock.sim.service import ServiceSpec
+from penstock.sim.workload import ServiceSpec
 from penstock.tune.procedure import unlike
 from penstock.tune.search import (
     SearchPoint,

@@ -114,15 +114,20 @@ _TRITON = (
 #: module (below src/penstock) -> test files (below tests)
 TESTS_OF: dict[str, tuple[str, ...]] = {
     "core/request/admission.py": ("core/test_core_admission.py",),
-    "core/apply/plan.py": ("core/test_core_apply_plan.py",),
+    "core/apply/plan.py": (
+        "core/test_core_apply_plan.py",
+        "core/test_core_versioned_names.py",
+    ),
     "core/deployment/slot_retries.py": ("core/test_core_attempts.py", *_RECONCILE),
     "core/backoff.py": ("core/test_core_backoff.py",),
     "core/batching/spec.py": _BATCHING,
     "core/batching/batcher.py": (*_BATCHING, "core/test_core_service_level.py"),
     "core/blame/bisection.py": ("core/blame/test_blame_bisection.py",),
-    "core/blame/crash_loop.py": ("core/blame/test_blame_crash_loop.py",),
+    "core/blame/death_limits.py": (
+        "core/blame/test_blame_crash_loop.py",
+        *_BLAME,
+    ),
     "core/blame/crashed_instances.py": ("core/blame/test_blame_crashed_instances.py",),
-    "core/blame/death_limits.py": _BLAME,
     "core/blame/poison_requests.py": ("core/blame/test_blame_poison_requests.py",),
     "core/request/body_budget.py": ("core/test_core_body_budget.py",),
     "core/models/instruction_sets.py": ("core/test_core_builds.py",),
@@ -141,13 +146,20 @@ TESTS_OF: dict[str, tuple[str, ...]] = {
         "core/components/test_component_rollout.py",
     ),
     "core/endpoint/component_memory.py": ("core/components/test_component_memory.py",),
-    "core/deployment/component_spec.py": ("core/components/test_component_rollout.py", *_RECONCILE),
+    "core/deployment/capacity_spec.py": (
+        "core/components/test_component_rollout.py",
+        *_RECONCILE,
+        "core/test_core_endpoint_state.py",
+    ),
     "core/deployment/deployment.py": (
         "core/test_core_endpoint_state.py",
         "core/test_core_reconcile.py",
         *_ROUTING,
     ),
-    "core/servers/election.py": ("core/test_core_election.py",),
+    "core/servers/election.py": (
+        "core/test_core_election.py",
+        "core/test_core_server_size.py",
+    ),
     "core/endpoint/endings.py": ("core/test_core_endings.py", *_RECONCILE),
     "core/deployment/endpoint_state.py": ("core/test_core_endpoint_state.py", *_RECONCILE),
     "core/endpoint/reconcile.py": (
@@ -158,7 +170,10 @@ TESTS_OF: dict[str, tuple[str, ...]] = {
     "core/endpoint/generation.py": ("core/test_core_component_properties.py", *_RECONCILE),
     "core/request/grants.py": ("core/test_core_grants.py",),
     "core/request/head_check.py": ("core/test_core_head_check.py",),
-    "core/machine/guest_start.py": ("core/test_core_guest_start.py",),
+    "core/machine/guest_start.py": (
+        "core/test_core_guest_start.py",
+        "core/test_core_stopped.py",
+    ),
     "core/request/host_gate.py": ("core/test_core_host_gate.py",),
     "core/batching/hot_shapes.py": ("core/test_core_hot_shapes.py",),
     "core/models/idle_warm_up.py": ("core/test_core_idle_warm_up.py",),
@@ -185,8 +200,8 @@ TESTS_OF: dict[str, tuple[str, ...]] = {
     ),
     "core/jobs/queue.py": ("core/jobs/test_jobs_queue.py",),
     "core/jobs/schedules.py": ("core/jobs/test_jobs_schedules.py",),
-    "core/jobs/shares.py": ("core/jobs/test_jobs_shares.py",),
     "core/jobs/spec.py": (
+        "core/jobs/test_jobs_shares.py",
         "core/test_jobs_spans.py",
         "records/test_records_job_values.py",
     ),
@@ -200,12 +215,12 @@ TESTS_OF: dict[str, tuple[str, ...]] = {
     "core/alarms/evaluate.py": (
         "core/alarms/test_alarm_evaluate.py",
         "core/alarms/test_alarm_properties.py",
+        "core/alarms/test_alarm_schedule.py",
     ),
     "core/alarms/words.py": (
         "core/alarms/test_alarm_words.py",
         "core/alarms/test_alarm_evaluate.py",
     ),
-    "core/alarms/schedule.py": ("core/alarms/test_alarm_schedule.py",),
     "core/alarms/spec.py": ("core/alarms/test_alarm_evaluate.py",),
     "core/residency/account.py": (
         "core/residency/test_residency_account.py",
@@ -228,9 +243,11 @@ TESTS_OF: dict[str, tuple[str, ...]] = {
     ),
     "core/residency/outcomes.py": ("core/residency/test_residency_full.py", *_RESIDENCY),
     "core/residency/spec.py": ("core/residency/test_residency_spec.py", *_RESIDENCY),
-    "core/scaling/actions.py": ("core/scaling/test_scaling_choose.py", *_SCALING),
+    "core/scaling/actions.py": (
+        "core/scaling/test_scaling_choose.py",
+        *_SCALING,
+    ),
     "core/scaling/activity.py": _SCALING,
-    "core/scaling/bounds.py": _SCALING,
     "core/scaling/choose.py": ("core/scaling/test_scaling_choose.py", *_SCALING),
     "core/scaling/machine.py": (*_SCALING, "core/scaling/test_scaling_fast.py"),
     "core/scaling/metrics.py": ("core/scaling/test_scaling_metrics.py",),
@@ -279,8 +296,6 @@ TESTS_OF: dict[str, tuple[str, ...]] = {
         *_BATCHING,
         "core/test_core_service_level.py",
     ),
-    "core/servers/server_size.py": ("core/test_core_server_size.py",),
-    "core/machine/stopped.py": ("core/test_core_stopped.py",),
     "core/batching/stepping.py": ("core/test_core_stepping.py",),
     "core/timetable/cron.py": (
         "core/timetable/test_timetable.py",
@@ -304,12 +319,7 @@ TESTS_OF: dict[str, tuple[str, ...]] = {
     "core/traffic/regions.py": _TRAFFIC,
     "core/traffic/router.py": _TRAFFIC,
     "core/request/trace_context.py": ("core/test_trace_context.py",),
-    "core/apply/versioned_names.py": ("core/test_core_versioned_names.py",),
     "core/machine/warm_pool.py": ("core/test_core_warm_pool.py",),
-    "core/deployment/capacity_spec.py": (
-        "core/test_core_endpoint_state.py",
-        *_RECONCILE,
-    ),
     "core/residency/worker_sharing.py": ("core/test_core_worker_sharing.py",),
     "gateway/http/asgi.py": _HTTP,
     "gateway/dispatch/awaited.py": _DISPATCH,
@@ -362,8 +372,10 @@ TESTS_OF: dict[str, tuple[str, ...]] = {
     "gateway/http/server.py": ("gateway/test_server.py",),
     "gateway/dispatch/streaming.py": ("gateway/test_stream_seen.py", *_DISPATCH),
     "gateway/timers.py": ("gateway/test_loop_timers.py", *_DISPATCH),
-    "gateway/tracing/spans.py": ("gateway/test_otlp_spans.py",),
-    "gateway/tracing/tracing.py": ("gateway/test_tracing.py",),
+    "gateway/tracing/tracing.py": (
+        "gateway/test_otlp_spans.py",
+        "gateway/test_tracing.py",
+    ),
     "gateway/http/tls.py": ("gateway/test_tls_acceptor.py", "gateway/test_http_tls.py"),
     "wire/aws/bearer.py": _AWS,
     "wire/aws/errors.py": _AWS,

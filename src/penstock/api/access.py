@@ -21,8 +21,7 @@ from collections.abc import Sequence
 from typing import Any, Final, NamedTuple, Protocol
 from urllib.parse import unquote_to_bytes
 
-from penstock.api.model_names import endpoint_of
-from penstock.api.oip_paths import INFERS, parts_of, split_model
+from penstock.api.model_names import INFERS, endpoint_of, parts_of, split_model
 from penstock.clock import Clock
 from penstock.config import ListenConfig
 from penstock.core.request import grants

@@ -14,7 +14,7 @@ from penstock.clock import Clock
 from penstock.control.instances.instance_status import cpu_percent, cpu_seconds
 from penstock.control.plane import ControlPlane
 from penstock.control.reconcile.views import CopyView, InstanceView
-from penstock.core.deployment.component_spec import component_of
+from penstock.core.deployment.capacity_spec import component_of
 from penstock.core.deployment.deployment import EndpointRoutes
 from penstock.fleet.base import InstanceType
 from penstock.metrics.counts.window_metrics import ALWAYS, Publishing, publishing_of

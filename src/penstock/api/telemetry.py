@@ -19,8 +19,7 @@ import penstock
 from penstock.clock import Clock
 from penstock.config import TelemetryConfig
 from penstock.gateway.dispatch.dispatcher import Dispatcher
-from penstock.gateway.tracing.spans import OtlpSpans, SpanExport, not_installed
-from penstock.gateway.tracing.tracing import TracingDispatcher
+from penstock.gateway.tracing.tracing import OtlpSpans, SpanExport, TracingDispatcher, not_installed
 from penstock.metrics.page.otlp import OtlpMetrics
 
 

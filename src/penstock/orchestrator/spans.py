@@ -1,6 +1,6 @@
 """A request through the orchestrator as spans: its own, one per region asked, its waits.
 
-Attributes have the gateway's names where they mean the same (`gateway/tracing/spans.py`).
+Attributes have the gateway's names where they mean the same (`gateway/tracing/tracing.py`).
 """
 
 from __future__ import annotations
@@ -15,12 +15,15 @@ from penstock.errors import ModelError
 from penstock.gateway.dispatch.invocation import Invocation
 from penstock.gateway.dispatch.target_dispatcher import STATUS_CANCELLED
 from penstock.gateway.http.call import Call
-from penstock.gateway.tracing.spans import CLIENT, HELD_S_MIN, SERVER, SpanExport
 from penstock.gateway.tracing.tracing import (
+    CLIENT,
+    HELD_S_MIN,
     INTEREST,
+    SERVER,
     TRACEPARENT,
     TRACESTATE,
     FollowsTraces,
+    SpanExport,
     Traced,
 )
 from penstock.orchestrator.dispatcher import RegionDispatcher

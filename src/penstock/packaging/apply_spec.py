@@ -36,7 +36,7 @@ from typing import Annotated
 
 from msgspec import Meta, field
 
-from penstock.core.apply.versioned_names import ENDPOINT_NAME
+from penstock.core.apply.plan import ENDPOINT_NAME
 from penstock.errors import CallerError
 from penstock.file_schema import Keys, Version, matching, one_of
 from penstock.packaging.package_spec import LATEST, VERSION, Name

@@ -24,7 +24,7 @@ from typing import Annotated, NamedTuple
 
 from msgspec import field
 
-from penstock.core.apply.versioned_names import ENDPOINT_NAME
+from penstock.core.apply.plan import ENDPOINT_NAME
 from penstock.file_schema import Keys, Version, matching
 from penstock.packaging.spec_file import Entry, SpecFile
 

@@ -12,8 +12,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from penstock.core.apply.plan import AppliedEndpointSpec, ArtifactPlace, Content, PlanSpec
-from penstock.core.apply.versioned_names import versioned_name
+from penstock.core.apply.plan import (
+    AppliedEndpointSpec,
+    ArtifactPlace,
+    Content,
+    PlanSpec,
+    versioned_name,
+)
 from penstock.errors import CallerError
 from penstock.packaging.apply_spec import MULTI_MODEL, ApplySpec, EndpointEntry, Selection
 from penstock.packaging.manifest import Manifest, Package

@@ -27,8 +27,7 @@ from penstock.core.routing.rebalance import evenly
 from penstock.sim.outcome import RunOutcome
 from penstock.sim.record import DecisionRecorder, batcher_row
 from penstock.sim.scenario import Scenario
-from penstock.sim.service import ServiceTimes
-from penstock.sim.workload import Arrival
+from penstock.sim.workload import Arrival, ServiceTimes
 
 Event = tuple[float, int, int, int]
 

@@ -26,8 +26,7 @@ from penstock.core.deployment.deployment import (
 from penstock.core.request.admission import AdmissionSpec
 from penstock.errors import CallerError
 from penstock.file_schema import Reader, one_of
-from penstock.sim.service import ServiceSpec
-from penstock.sim.workload import WorkloadSpec
+from penstock.sim.workload import ServiceSpec, WorkloadSpec
 
 COPY_LOST: Final = "copy-lost"
 COPY_HUNG: Final = "copy-hung"

@@ -25,7 +25,7 @@ from penstock.sim.gateway import TwinGateway
 from penstock.sim.outcome import RunOutcome
 from penstock.sim.record import DecisionRecorder
 from penstock.sim.scenario import COPY_HUNG, Scenario
-from penstock.sim.service import ServiceTimes
+from penstock.sim.workload import ServiceTimes
 
 _INF = float("inf")
 

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from penstock.errors import ModelError
 from penstock.runtimes.workers.memory import tree_pids
-from penstock.sim.service import ServiceSpec
+from penstock.sim.workload import ServiceSpec
 from penstock.tune.live import LiveServer
 from penstock.tune.search import Setting
 

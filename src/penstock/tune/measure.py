@@ -24,7 +24,7 @@ from penstock.runtimes.base import LoadContext, TensorRuntime
 from penstock.runtimes.loader import load_tensor_runtime
 from penstock.runtimes.record import Interface
 from penstock.runtimes.tensor_bytes import NUMPY
-from penstock.sim.service import ServiceSpec
+from penstock.sim.workload import ServiceSpec
 
 _WARM_UP_RUNS = 2
 _RUNS_MAX = 200  #: most runs per lane, size and pass: enough for a 99th percentile

@@ -24,7 +24,7 @@ from pathlib import Path
 
 from penstock.artifacts.description.description import ModelDescription
 from penstock.compile.proof.proof import cores
-from penstock.sim.service import ServiceSpec
+from penstock.sim.workload import ServiceSpec
 from penstock.tune.host import HostCost, measure_host
 from penstock.tune.live import LiveServer, serving
 from penstock.tune.load import body_of

@@ -23,9 +23,8 @@ from penstock.durable_files import replace_file
 from penstock.errors import NotNowError
 from penstock.sim.outcome import percentile
 from penstock.sim.scenario import Scenario, VariantScenario
-from penstock.sim.service import ServiceSpec, ServiceTimes
 from penstock.sim.twin import Twin
-from penstock.sim.workload import WorkloadSpec
+from penstock.sim.workload import ServiceSpec, ServiceTimes, WorkloadSpec
 
 #: Delays that are tried besides the service level, s. Longer ones only add latency where the copy
 #: is busy, and a busy copy decides the sustainable rate.

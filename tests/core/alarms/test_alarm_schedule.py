@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.core.alarms.schedule import (
+from penstock.core.alarms.evaluate import (
     evaluation_range,
     interval_s,
     next_look,

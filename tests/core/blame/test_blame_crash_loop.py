@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.core.blame.crash_loop import CrashLoop
-from penstock.core.blame.death_limits import LOOP_WINDOW_S
+from penstock.core.blame.death_limits import LOOP_WINDOW_S, CrashLoop
 
 
 def of_a_minute() -> CrashLoop:

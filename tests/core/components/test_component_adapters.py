@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from tests.kit.core_components import chat, copy, failed, revision
 
-from penstock.core.deployment.component_spec import ComponentSpec
+from penstock.core.deployment.capacity_spec import ComponentSpec
 from penstock.core.deployment.endpoint_state import (
     CREATING,
     DELETING,

@@ -6,8 +6,7 @@ from dataclasses import replace
 
 from tests.kit.core_components import chat, revision
 
-from penstock.core.deployment.capacity_spec import ComponentCopiesSpec, CopySpec
-from penstock.core.deployment.component_spec import copies_spec
+from penstock.core.deployment.capacity_spec import ComponentCopiesSpec, CopySpec, copies_spec
 from penstock.core.endpoint.component_memory import after_load, before_load
 from penstock.core.machine.room import ESTIMATED, MEASURED
 from penstock.core.models.memory_need import MemoryEstimate

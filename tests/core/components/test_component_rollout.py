@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from tests.kit.core_components import chat, copy, revision
 
-from penstock.core.deployment.component_spec import ComponentSpec, component_of, copies_name
+from penstock.core.deployment.capacity_spec import ComponentSpec, component_of, copies_name
 from penstock.core.deployment.endpoint_state import (
     CREATING,
     DELETING,

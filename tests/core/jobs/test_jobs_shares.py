@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.core.jobs.shares import FIRST, STOLEN, SpanQueues, span_bytes_for
-from penstock.core.jobs.spec import Span
+from penstock.core.jobs.spec import FIRST, STOLEN, Span, SpanQueues, span_bytes_for
 
 MIB = 2**20
 

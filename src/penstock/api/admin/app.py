@@ -40,7 +40,7 @@ from penstock.control.reconcile.views import CopyView, InstanceView
 from penstock.control.store.records import ListQuery
 from penstock.control.store.store import Store
 from penstock.control.target_models import TargetModels
-from penstock.core.deployment.component_spec import component_of
+from penstock.core.deployment.capacity_spec import component_of
 from penstock.errors import CallerError, PenstockError
 from penstock.jobs.schedules.driver import SchedulesDriver
 from penstock.jobs.transform import transactions

@@ -25,7 +25,7 @@ from starlette.requests import Request
 from starlette.routing import Route
 
 from penstock.api.admin.answers import answered, whole_number
-from penstock.core.apply.versioned_names import ENDPOINT_NAME
+from penstock.core.apply.plan import ENDPOINT_NAME
 from penstock.core.jobs.schedules import MISSED_RULES, RUN_ONCE
 from penstock.errors import CallerError
 from penstock.jobs.schedules.driver import SchedulesDriver

@@ -18,8 +18,7 @@ from typing import Any
 import orjson
 
 from penstock.api.answering import JsonResponder, bound, kept, only
-from penstock.api.oip.models import OipModels
-from penstock.api.oip_paths import (
+from penstock.api.model_names import (
     GENERATE_STREAM,
     INFERS,
     OipTarget,
@@ -28,6 +27,7 @@ from penstock.api.oip_paths import (
     parts_of,
     repository_target,
 )
+from penstock.api.oip.models import OipModels
 from penstock.api.runtime.request import DEADLINE_MS, deadline_s
 from penstock.config import LimitConfig
 from penstock.errors import (

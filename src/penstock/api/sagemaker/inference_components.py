@@ -40,8 +40,7 @@ from penstock.control.store.records import (
     UnknownVariant,
 )
 from penstock.control.store.store import Store
-from penstock.core.deployment.capacity_spec import SPREAD, CopySpec
-from penstock.core.deployment.component_spec import ComponentRevision
+from penstock.core.deployment.capacity_spec import SPREAD, ComponentRevision, CopySpec
 from penstock.core.deployment.deployment import ModelSource, VariantSpec
 from penstock.core.resources import ComputeResources
 

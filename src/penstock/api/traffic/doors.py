@@ -13,9 +13,15 @@ from typing import Final, cast
 
 import orjson
 
-from penstock.api.model_names import ModelName
+from penstock.api.model_names import (
+    GENERATE_STREAM,
+    INFERS,
+    ModelName,
+    not_found,
+    parts_of,
+    split_model,
+)
 from penstock.api.oip.http import translate as oip_translate
-from penstock.api.oip_paths import GENERATE_STREAM, INFERS, not_found, parts_of, split_model
 from penstock.api.openai import errors as openai_errors
 from penstock.api.openai.request import (
     READ_AT_ONCE_BYTES,

@@ -33,8 +33,8 @@ from penstock.core.apply.plan import (
     PlanObserved,
     PlanStep,
     made_for_any,
+    stem,
 )
-from penstock.core.apply.versioned_names import stem
 from penstock.packaging.stores import PackageStore, open_store
 from penstock.packaging.wishes import STACK_TAG, Deployment
 

@@ -16,7 +16,7 @@ import typer
 from penstock.cli import options
 from penstock.cli.client import Client, SageMaker, if_there
 from penstock.cli.output import note, print_json
-from penstock.core.apply.versioned_names import ENDPOINT_NAME, is_version_of, versioned_name
+from penstock.core.apply.plan import ENDPOINT_NAME, is_version_of, versioned_name
 from penstock.errors import CallerError, ModelError, NotNowError, PenstockError
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from penstock.cli import options
 from penstock.cli.client import SageMaker
 from penstock.cli.endpoints import listing
 from penstock.cli.endpoints.deploy import artifact_uri, create_unless_there, files_of, pair
-from penstock.core.apply.versioned_names import versioned_name
+from penstock.core.apply.plan import versioned_name
 from penstock.errors import CallerError
 
 

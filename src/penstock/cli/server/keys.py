@@ -18,7 +18,7 @@ import typer
 
 from penstock.cli import options, settings
 from penstock.cli.output import note, print_found, print_json
-from penstock.core.apply.versioned_names import ENDPOINT_NAME
+from penstock.core.apply.plan import ENDPOINT_NAME
 from penstock.core.request.grants import Grant
 from penstock.errors import CallerError
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 
-from penstock.core.alarms.schedule import evaluation_range
+from penstock.core.alarms.evaluate import evaluation_range
 from penstock.core.alarms.spec import AlarmSpec, Datapoint, MetricStat
 from penstock.errors import CallerError
 from penstock.metrics.math.evaluate import Evaluator, Formula

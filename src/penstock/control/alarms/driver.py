@@ -32,8 +32,14 @@ from penstock.control.loop import DriverLoop
 from penstock.control.store.store import reads, writes
 from penstock.control.store.store_thread import StoreThread
 from penstock.core.alarms import words
-from penstock.core.alarms.evaluate import AlarmDecision, decide, not_computable
-from penstock.core.alarms.schedule import next_look, next_repeat, repeats
+from penstock.core.alarms.evaluate import (
+    AlarmDecision,
+    decide,
+    next_look,
+    next_repeat,
+    not_computable,
+    repeats,
+)
 from penstock.core.alarms.spec import AlarmFired, Datapoint
 from penstock.errors import CallerError, PenstockError
 from penstock.metrics import item_failures

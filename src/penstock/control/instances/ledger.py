@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from penstock.control.instances.entries import CopyEntry, InstanceEntry
-from penstock.core.deployment.component_spec import component_of
+from penstock.core.deployment.capacity_spec import component_of
 from penstock.core.deployment.deployment import DeploymentSpec, EndpointRoutes, VariantSpec
 from penstock.core.deployment.endpoint_state import (
     LOADING,

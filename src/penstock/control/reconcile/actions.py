@@ -14,8 +14,12 @@ from penstock.control.instances.entries import CopyEntry, InstanceEntry
 from penstock.control.instances.instance_operations import Operations
 from penstock.control.instances.ledger import EndpointLedger, Slot
 from penstock.control.instances.room import Room
-from penstock.core.deployment.capacity_spec import ComponentCopiesSpec, capacity_specs
-from penstock.core.deployment.component_spec import component_of, copies_spec
+from penstock.core.deployment.capacity_spec import (
+    ComponentCopiesSpec,
+    capacity_specs,
+    component_of,
+    copies_spec,
+)
 from penstock.core.deployment.endpoint_state import (
     LOADING,
     RELEASES,

@@ -22,7 +22,7 @@ from penstock.control.scaling.records import (
 from penstock.control.scaling.writing import NOTHING, Written, change
 from penstock.control.store import rows as resource_rows
 from penstock.control.store.store import Store, reads
-from penstock.core.scaling import bounds
+from penstock.core.scaling import actions
 from penstock.core.scaling.spec import ScalableTargetSpec, Suspended
 
 # Application Auto Scaling's quotas for a scalable target.
@@ -86,7 +86,7 @@ def register(
         if asked.tags:
             resource_rows.add_tags(db, record.arn, asked.tags)
         moved = found is None or (found.spec.capacity_min, found.spec.capacity_max) != (low, high)
-        scale = bounds.within(record.spec, seen.capacity) if moved else None
+        scale = actions.within(record.spec, seen.capacity) if moved else None
         if scale is None:
             return record, NOTHING
         return record, change(db, record, scale, activity_id=activity_id, now=now)

@@ -31,7 +31,7 @@ from penstock.control.store.records import (
     UnknownVariant,
 )
 from penstock.control.store.rows import decode_revision, encode_revision
-from penstock.core.deployment.component_spec import ComponentRevision
+from penstock.core.deployment.capacity_spec import ComponentRevision
 from penstock.core.deployment.endpoint_state import (
     CREATING,
     DELETING,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
-from penstock.core.deployment.component_spec import ComponentSpec
+from penstock.core.deployment.capacity_spec import ComponentSpec
 from penstock.core.deployment.deployment import DeploymentSpec
 from penstock.core.deployment.endpoint_state import EndpointSpec
 from penstock.core.request.grants import Grant

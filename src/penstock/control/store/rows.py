@@ -33,7 +33,7 @@ from penstock.control.store.records import (
     TooManyTags,
     UnreadableRecord,
 )
-from penstock.core.deployment.component_spec import ComponentRevision, ComponentSpec
+from penstock.core.deployment.capacity_spec import ComponentRevision, ComponentSpec
 from penstock.core.deployment.deployment import DeploymentSpec
 from penstock.core.deployment.endpoint_state import DELETING, IN_SERVICE
 from penstock.core.request.grants import Grant

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from penstock.core.deployment.capacity_spec import WHOLE_INSTANCE, CopySpec
-from penstock.core.deployment.component_spec import ComponentSpec
+from penstock.core.deployment.capacity_spec import WHOLE_INSTANCE, ComponentSpec, CopySpec
 from penstock.core.deployment.deployment import DeploymentSpec, EndpointRoutes
 from penstock.core.resources import NO_RESOURCES, ComputeResources
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from penstock.core.deployment.component_spec import ComponentSpec, component_of, copies_name
+from penstock.core.deployment.capacity_spec import ComponentSpec, component_of, copies_name
 from penstock.core.deployment.endpoint_state import (
     DELETING,
     ENDING,

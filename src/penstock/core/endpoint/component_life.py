@@ -26,8 +26,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
-from penstock.core.deployment.capacity_spec import ComponentCopiesSpec
-from penstock.core.deployment.component_spec import (
+from penstock.core.deployment.capacity_spec import (
+    ComponentCopiesSpec,
     ComponentSpec,
     component_of,
     copies_name,

@@ -14,10 +14,11 @@ from dataclasses import dataclass, field, replace
 
 from penstock.core.deployment.capacity_spec import (
     ComponentCopiesSpec,
+    ComponentSpec,
     VariantCapacitySpec,
     capacity_specs,
+    component_of,
 )
-from penstock.core.deployment.component_spec import ComponentSpec, component_of
 from penstock.core.deployment.deployment import DeploymentSpec, VariantSpec
 from penstock.core.deployment.endpoint_state import (
     CONSOLIDATED,

@@ -45,8 +45,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from penstock.core.deployment.capacity_spec import raised
-from penstock.core.deployment.component_spec import ComponentSpec
+from penstock.core.deployment.capacity_spec import ComponentSpec, raised
 from penstock.core.deployment.deployment import DeploymentSpec
 from penstock.core.deployment.endpoint_state import (
     DELETING,

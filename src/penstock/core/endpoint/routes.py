@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
-from penstock.core.deployment.component_spec import ComponentSpec, copies_name
+from penstock.core.deployment.capacity_spec import ComponentSpec, copies_name
 from penstock.core.deployment.deployment import (
     CopyRoute,
     DeploymentSpec,

@@ -55,8 +55,7 @@ from penstock.core.jobs.job_actions import (
     StopSpans,
 )
 from penstock.core.jobs.progress import Stuck
-from penstock.core.jobs.shares import SpanQueues
-from penstock.core.jobs.spec import InputObject, Span, SpanDone
+from penstock.core.jobs.spec import InputObject, Span, SpanDone, SpanQueues
 
 AGAIN: Final = "again"
 APART: Final = "suspects-apart"

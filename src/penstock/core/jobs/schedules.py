@@ -33,7 +33,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from penstock.core.apply.versioned_names import ENDPOINT_NAME
+from penstock.core.apply.plan import ENDPOINT_NAME
 from penstock.core.jobs.progress import WAIT_S_MAX
 from penstock.core.timetable.cron import time_of
 from penstock.core.timetable.timetable import Timetable, Zone

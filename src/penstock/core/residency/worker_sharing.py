@@ -32,8 +32,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from penstock.core.blame.bisection import cut
-from penstock.core.blame.crash_loop import CrashLoop
-from penstock.core.blame.death_limits import LOOP_DEATHS_MAX
+from penstock.core.blame.death_limits import LOOP_DEATHS_MAX, CrashLoop
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

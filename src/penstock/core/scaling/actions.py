@@ -2,6 +2,8 @@
 
 `ScalingStory` has the last decisions for a target, each with all that it was made from, to show why
 it scaled.
+
+Bounds of a target that were changed, and the count that must follow them.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from penstock.core.scaling import activity
 from penstock.core.scaling.activity import NotScaled
 from penstock.core.scaling.choose import PolicyRequest, Scaled
 from penstock.core.scaling.observed import LoadObserved
+from penstock.core.scaling.spec import ScalableTargetSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,3 +148,22 @@ class ScalingStory:
 
 def _asks(wishes: Iterable[PolicyRequest]) -> list[tuple[str, int | None, str]]:
     return [(one.policy, one.capacity, one.reason) for one in wishes]
+
+
+#: Reasons where a count was out of its bounds.
+REASONS: Final = ("minimum-capacity", "maximum-capacity")
+
+
+def within(target: ScalableTargetSpec, capacity: int) -> SetCapacity | None:
+    """The action that brings the count within changed bounds; None where it is already."""
+    to = target.bounded(capacity)
+    if to == capacity:
+        return None
+    out = to > capacity
+    return SetCapacity(
+        was=capacity,
+        to=to,
+        reason=REASONS[0] if out else REASONS[1],
+        cause=activity.bound_cause(out=out, bound=to),
+        base=to,
+    )

@@ -17,7 +17,8 @@ from dataclasses import replace
 from typing import Any, Final
 
 from penstock.core.alarms.spec import AlarmFired
-from penstock.core.scaling import activity, bounds, step, tracking
+from penstock.core.scaling import actions as bounds
+from penstock.core.scaling import activity, step, tracking
 from penstock.core.scaling import choose as cooldown
 from penstock.core.scaling.actions import (
     OUT_OF_REACH,

@@ -25,8 +25,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Final
 
-from penstock.core.alarms.evaluate import EXTRA_PERIODS
-from penstock.core.alarms.schedule import SETTLE_S
+from penstock.core.alarms.evaluate import EXTRA_PERIODS, SETTLE_S
 from penstock.core.alarms.spec import AlarmFired
 from penstock.core.scaling.observed import LoadObserved, LoadWindow
 from penstock.core.scaling.spec import TrackingPolicy

@@ -28,7 +28,7 @@ from penstock.artifacts.description.description import ModelDescription
 from penstock.core.models.memory_need import MemoryObserved, MemoryRule, ModelFacts
 from penstock.runtimes import registry
 from penstock.runtimes.base import LoadContext
-from penstock.runtimes.generation.engine_init import cache_bytes
+from penstock.runtimes.generation.runtime import cache_bytes
 
 
 def facts_of(context: LoadContext) -> ModelFacts:

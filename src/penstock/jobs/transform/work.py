@@ -19,8 +19,7 @@ from penstock.core.blame.crashed_instances import CrashCase
 from penstock.core.jobs.job import TransformJob
 from penstock.core.jobs.job_actions import JobPolicy, NotDone
 from penstock.core.jobs.progress import JobPace, JobProgress
-from penstock.core.jobs.shares import span_bytes_for
-from penstock.core.jobs.spec import InputObject, Span, SpanDone, cut
+from penstock.core.jobs.spec import InputObject, Span, SpanDone, cut, span_bytes_for
 from penstock.core.request.storage_failures import is_storage
 from penstock.errors import PenstockError
 from penstock.jobs.transform import transactions

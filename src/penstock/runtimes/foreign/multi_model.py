@@ -1,9 +1,9 @@
 """One foreign server for all models of a host of target models, by the container contract.
 
-The server is started once, and again when it ends, by the rule of `core/blame/crash_loop.py`. Then
-its models are loaded again, and the listener of each copy is informed. Other code decides which
-models it has: the server only reports when it has no memory for one more (`model-memory-full`, its
-status 507).
+The server is started once, and again when it ends, by the rule of `core/blame/death_limits.py`.
+Then its models are loaded again, and the listener of each copy is informed. Other code decides
+which models it has: the server only reports when it has no memory for one more
+(`model-memory-full`, its status 507).
 """
 
 from __future__ import annotations

@@ -7,11 +7,15 @@ and is killed.
 Adapters are loaded into the process if its engine can do that at any time. Otherwise another
 process is started with them and takes all new requests, and the old one ends once it has answered
 the others: nothing is lost, and an adapter that can't be loaded harms no request.
+
+The settings and the environment that an engine process starts with.
 """
 
 from __future__ import annotations
 
 import asyncio
+import dataclasses
+import os
 import shutil
 from collections.abc import Callable
 from functools import partial
@@ -20,11 +24,13 @@ from typing import Any, Final, Self
 
 import orjson
 
+from penstock.artifacts.description.description import EngineOptions
 from penstock.cleanup import shielded
 from penstock.errors import ModelError, PenstockError, from_dict
 from penstock.runtimes import registry
 from penstock.runtimes.base import LaneListener, LoadContext
 from penstock.runtimes.confinement.walls import around_program, make_scratch, remove_scratch
+from penstock.runtimes.environment import for_models
 from penstock.runtimes.generation import wire
 from penstock.runtimes.generation.adapter_files import CONFIG, WEIGHTS, AdapterFiles
 from penstock.runtimes.generation.base import (
@@ -33,11 +39,60 @@ from penstock.runtimes.generation.base import (
     Sampling,
     adapters_unsupported,
 )
-from penstock.runtimes.generation.engine_init import engine_environment, init_message
+from penstock.runtimes.record import Interface
 from penstock.runtimes.statistics import EngineStatistics
 from penstock.runtimes.workers.memory import own_bytes, tree_pids
 from penstock.runtimes.workers.process import WorkerProcess, run_s_max
 from penstock.runtimes.workers.supervised import Supervised
+
+#: Default size of the cache: a part of the instance's memory, and at most this.
+CACHE_BYTES_MAX = 4 << 30
+_CACHE_SHARE = 4  #: divisor: a fourth of the memory
+
+
+def init_message(context: LoadContext) -> dict[str, Any]:
+    description = context.description
+    options = description.engine or EngineOptions()
+    return {
+        "engine": description.runtime,
+        "loader": registry.record(description.runtime).loaders[Interface.ENGINE],
+        "model_dir": str(context.model_dir),
+        "python": options.python,
+        "settings": dataclasses.asdict(options)
+        | {
+            "cache_bytes": cache_bytes(context),
+            "precision": description.precision,
+            "threads": description.threads_per_lane or max(1, int(context.cores)),
+            "accelerators": context.accelerators,
+        },
+    }
+
+
+def cache_bytes(context: LoadContext) -> int:
+    """Bytes for keys and values: the model's setting, else a part of the instance's memory."""
+    options = context.description.engine or EngineOptions()
+    if options.cache_bytes:
+        return options.cache_bytes
+    whole = context.memory_bytes_max or os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return min(CACHE_BYTES_MAX, whole // _CACHE_SHARE)
+
+
+def engine_environment(context: LoadContext, scratch: Path) -> dict[str, str]:
+    """The server's variables that models may see, then the model's own.
+
+    HOME stays as it is: engines keep compiled code there.
+    """
+    threads = context.description.threads_per_lane or max(1, int(context.cores))
+    return {
+        **for_models(),
+        "TMPDIR": str(scratch),
+        "OMP_NUM_THREADS": str(threads),
+        "TOKENIZERS_PARALLELISM": "false",
+        "HF_HUB_OFFLINE": "1",  # files that are not in the artifact must not be downloaded
+        **context.variables,
+        "PYTHONPATH": "",  # the engine's interpreter may be another than ours
+    }
+
 
 MODULE: Final = "penstock.runtimes.generation.engine_process"
 

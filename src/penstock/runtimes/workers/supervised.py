@@ -13,8 +13,7 @@ from typing import Generic, Protocol, Self, TypeVar
 
 from penstock.cleanup import shielded
 from penstock.clock import Clock, SystemClock
-from penstock.core.blame.crash_loop import CrashLoop
-from penstock.core.blame.death_limits import LOOP_WINDOW_S
+from penstock.core.blame.death_limits import LOOP_WINDOW_S, CrashLoop
 from penstock.errors import PenstockError
 from penstock.runtimes.base import LaneListener, LoadContext
 
