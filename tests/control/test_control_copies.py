@@ -21,8 +21,8 @@ from penstock.clock import SystemClock
 from penstock.control.instances.entries import CopyEntry, InstanceEntry, placed
 from penstock.control.instances.instance_operations import Operations
 from penstock.control.instances.ledger import EndpointLedger
-from penstock.control.instances.operation_settings import OperationSettings
 from penstock.control.instances.room import Room
+from penstock.control.instances.under_way import OperationSettings
 from penstock.control.reconcile.views import instance_view
 from penstock.control.store.store_thread import StoreThread
 from penstock.control.store.target_model_record import TargetModelRecord

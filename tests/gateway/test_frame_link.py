@@ -19,7 +19,7 @@ from penstock.gateway.dispatch.link import (
     FrameLink,
 )
 from penstock.wire import frames
-from penstock.wire.stall import LOOK_S, LOOKS_MAX
+from penstock.wire.frames import LOOK_S, LOOKS_MAX
 
 pytestmark = pytest.mark.loop(by=run_virtual)
 

@@ -10,7 +10,7 @@ from tests.kit.gateway import Recording, routes
 from tests.kit.virtual_network import Network, VirtualInstance, answer, run_virtual
 
 from penstock.wire import frames
-from penstock.wire.stall import LOOK_S, LOOKS_MAX
+from penstock.wire.frames import LOOK_S, LOOKS_MAX
 
 pytestmark = pytest.mark.loop(by=run_virtual)
 

@@ -11,7 +11,7 @@ from tests.kit.virtual_network import VirtualLoop, run_virtual
 
 from penstock.instance.connection import Connection
 from penstock.wire import frames
-from penstock.wire.stall import LOOK_S, LOOKS_MAX
+from penstock.wire.frames import LOOK_S, LOOKS_MAX
 
 
 class HeldCopy:

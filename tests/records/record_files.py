@@ -12,7 +12,7 @@ import pytest
 from penstock.artifacts.sources.source import ArtifactSettings
 from penstock.core.jobs.spec import InputObject, Span, TransformInput, cut
 from penstock.errors import PenstockError
-from penstock.records.formats.block import RecordBlock
+from penstock.records.formats.lines import RecordBlock
 from penstock.records.objects.objects import list_objects
 from penstock.records.reader import RecordReader
 

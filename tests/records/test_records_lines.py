@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from record_files import SETTINGS, blocks_of, error_of, one_object, records_of
 
 from penstock.core.jobs.spec import Span
-from penstock.records.formats.block import RecordBlock
-from penstock.records.formats.lines import line_blocks
+from penstock.records.formats.lines import RecordBlock, line_blocks
 from penstock.records.reader import RecordReader
 
 

@@ -5,8 +5,16 @@ from __future__ import annotations
 import pytest
 
 from penstock.wire import frames
-from penstock.wire.frames import EITHER_WAY, FROM_INSTANCE, TO_INSTANCE, FrameDecoder, FrameError
-from penstock.wire.stall import BYTES_PER_LOOK, LOOKS_MAX, StallWatch
+from penstock.wire.frames import (
+    BYTES_PER_LOOK,
+    EITHER_WAY,
+    FROM_INSTANCE,
+    LOOKS_MAX,
+    TO_INSTANCE,
+    FrameDecoder,
+    FrameError,
+    StallWatch,
+)
 
 
 def head(size: int, kind: int, *, flags: int = 0, meta_bytes: int = 0, ident: int = 1) -> bytes:

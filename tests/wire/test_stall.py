@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from penstock.wire import frames
-from penstock.wire.frames import FrameDecoder
-from penstock.wire.stall import BYTES_PER_LOOK, LOOKS_MAX, StallWatch
+from penstock.wire.frames import BYTES_PER_LOOK, LOOKS_MAX, FrameDecoder, StallWatch
 
 WHOLE = frames.encode(frames.RETURNED, 1, b"draining")
 

@@ -16,7 +16,7 @@ from penstock.artifacts.sources.source import ArtifactSettings
 from penstock.clock import Clock
 from penstock.config import FLEET_LOCAL, ServerConfig
 from penstock.control.artifact_door import ArtifactDoor
-from penstock.control.instances.operation_settings import Elsewhere
+from penstock.control.instances.under_way import Elsewhere
 from penstock.core.resources import ComputeResources
 from penstock.errors import CallerError, NotNowError
 from penstock.fleet.base import Fleet

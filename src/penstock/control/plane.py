@@ -23,7 +23,7 @@ from penstock.control.instances.instance_client import InstanceClient
 from penstock.control.instances.instance_operations import folder_name
 from penstock.control.instances.instance_status import memory_bytes
 from penstock.control.instances.ledger import Activity, EndpointLedger
-from penstock.control.instances.operation_settings import Elsewhere, OperationSettings
+from penstock.control.instances.under_way import Elsewhere, OperationSettings
 from penstock.control.ports import ModelCounted, RoutePublisher, WaitingObserved
 from penstock.control.reconcile.hosted import HostedObserved, seen_of
 from penstock.control.reconcile.reconciler import ReconcilerDriver

@@ -5,7 +5,7 @@ one turn of the loop are written at once. While the other side does not read, no
 from it, and answers that may have no end must wait (`full`): so replies in memory are bounded by
 the requests that were accepted.
 
-A torn frame ends the connection, and so does a frame that does not complete (`wire/stall.py`). Its
+A torn frame ends the connection, and so does a frame that does not complete (`wire/frames.py`). Its
 requests are then cancelled, because nobody can receive their answers, and the gateway sends them
 again. No frame is sent that the other end would take for a torn one: an answer above its bound
 becomes an error.
@@ -27,7 +27,7 @@ from penstock.instance.copy import Copy
 from penstock.instance.in_flight_counts import InFlightCounts
 from penstock.instance.request import ReplySink, Request
 from penstock.wire import frames
-from penstock.wire.stall import LOOK_S, StallWatch
+from penstock.wire.frames import LOOK_S, StallWatch
 
 if TYPE_CHECKING:
     from penstock.instance.adapters import AdapterCopy

@@ -20,9 +20,8 @@ from penstock.core.jobs.spec import (
     is_parquet,
 )
 from penstock.errors import CallerError, PenstockError
-from penstock.records.formats.block import RecordBlock
 from penstock.records.formats.frames import Forward, next_record_io, next_tf_record
-from penstock.records.formats.lines import line_blocks
+from penstock.records.formats.lines import RecordBlock, line_blocks
 from penstock.records.objects.sources import CHUNK_BYTES, ObjectBytes, open_object
 from penstock.records.refusals import too_large
 

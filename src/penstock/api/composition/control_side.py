@@ -35,7 +35,7 @@ from penstock.clock import Clock
 from penstock.config import ServerConfig
 from penstock.control.alarms.driver import AlarmsDriver, explained
 from penstock.control.database.leader_table import Term
-from penstock.control.instances.operation_settings import Elsewhere
+from penstock.control.instances.under_way import Elsewhere
 from penstock.control.metric_history import MetricHistory
 from penstock.control.plane import ControlPlane
 from penstock.control.ports import RoutePublisher

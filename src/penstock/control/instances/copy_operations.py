@@ -17,9 +17,8 @@ from penstock.control.instances.entries import CopyEntry, InstanceEntry
 from penstock.control.instances.instance_client import ANSWER_S, Json
 from penstock.control.instances.instance_status import InstanceStatus
 from penstock.control.instances.ledger import EndpointLedger
-from penstock.control.instances.operation_settings import OperationSettings
 from penstock.control.instances.room import Room
-from penstock.control.instances.under_way import OperationsUnderWay
+from penstock.control.instances.under_way import OperationSettings, OperationsUnderWay
 from penstock.control.ports import RoutePublisher
 from penstock.control.store.target_model_record import TargetModelRecord
 from penstock.core.deployment.endpoint_state import (

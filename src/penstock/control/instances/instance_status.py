@@ -8,8 +8,7 @@ from typing import Any, Final
 from penstock.control.instances.entries import CopyEntry, InstanceEntry
 from penstock.control.instances.instance_client import Json
 from penstock.control.instances.ledger import EndpointLedger
-from penstock.control.instances.operation_settings import OperationSettings
-from penstock.control.instances.under_way import OperationsUnderWay
+from penstock.control.instances.under_way import OperationSettings, OperationsUnderWay
 from penstock.core.deployment.endpoint_state import (
     DRAINING,
     GONE,

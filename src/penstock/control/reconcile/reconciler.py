@@ -22,8 +22,8 @@ from penstock.control.instances import instance_operations
 from penstock.control.instances.entries import CopyEntry, InstanceEntry
 from penstock.control.instances.instance_operations import Operations
 from penstock.control.instances.ledger import EndpointLedger
-from penstock.control.instances.operation_settings import OperationSettings
 from penstock.control.instances.room import Room
+from penstock.control.instances.under_way import OperationSettings
 from penstock.control.loop import DriverLoop
 from penstock.control.ports import ModelCounted, RoutePublisher
 from penstock.control.reconcile.actions import FAILED, WAITS, Actions, told

@@ -9,7 +9,7 @@ meanwhile wait here. They leave in order with the time that they then have left,
 they are cancelled before. Nothing is lost, and the transport's buffer stays bounded.
 
 Bytes that are no frame end the connection. So does a frame that is never completed: its head was
-damaged, and waiting for the rest would block the link (`wire/stall.py`).
+damaged, and waiting for the rest would block the link (`wire/frames.py`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from penstock.errors import NotNowError, PenstockError
 from penstock.fleet.identity.dial import Tls, dial, no_tls
 from penstock.gateway.dispatch.invocation import SENT, AnswerEvents, Invocation, Link
 from penstock.wire import frames
-from penstock.wire.stall import LOOK_S, StallWatch
+from penstock.wire.frames import LOOK_S, StallWatch
 
 log = logging.getLogger(__name__)
 

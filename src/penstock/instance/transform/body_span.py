@@ -28,7 +28,7 @@ from penstock.instance.transform.call import SpanProgress, TransformCall
 from penstock.records.at_work import AtWork
 from penstock.records.bodies import Bodies
 from penstock.records.filters import Processing
-from penstock.records.formats.block import RecordBlock
+from penstock.records.formats.lines import RecordBlock
 from penstock.records.parts import PartWriter
 from penstock.runtimes.base import Returned
 from penstock.wire.frames import encode_request_meta

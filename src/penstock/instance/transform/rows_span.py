@@ -30,7 +30,7 @@ from penstock.instance.engines.rows import RowsEngine, WindowRows
 from penstock.instance.transform.call import SpanProgress, TransformCall
 from penstock.instance.transform.lane_pool import SpanLanes
 from penstock.records.at_work import AtWork
-from penstock.records.formats.block import RecordBlock
+from penstock.records.formats.lines import RecordBlock
 from penstock.records.parts import PartWriter
 
 

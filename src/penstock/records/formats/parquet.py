@@ -28,7 +28,7 @@ import orjson
 
 from penstock.core.jobs.spec import Span
 from penstock.errors import CallerError, PenstockError
-from penstock.records.formats.block import RecordBlock
+from penstock.records.formats.lines import RecordBlock
 from penstock.records.objects.sources import ObjectBytes
 from penstock.records.refusals import too_large, unreadable
 
