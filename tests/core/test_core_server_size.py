@@ -1,4 +1,4 @@
-"""`core/servers/election.py`: gateways by cores, connections by open files, or what was asked
+"""`core/servers/server_size.py`: gateways by cores, connections by open files, or what was asked
 for.
 """
 
@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.core.servers.election import connections_for, gateways_for
+from penstock.core.servers.server_size import connections_for, gateways_for
 
 
 @pytest.mark.parametrize(

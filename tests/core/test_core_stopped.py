@@ -1,8 +1,8 @@
-"""`core/machine/guest_start.py`: how long a process may stand still."""
+"""`core/machine/stopped.py`: how long a process may stand still."""
 
 from __future__ import annotations
 
-from penstock.core.machine.guest_start import GUEST_LOOKS_MAX, LOOK_EVERY_S, StoppedLooks
+from penstock.core.machine.stopped import GUEST_LOOKS_MAX, LOOK_EVERY_S, StoppedLooks
 
 
 def test_one_that_is_found_stopped_four_times_in_a_row_is_ended() -> None:

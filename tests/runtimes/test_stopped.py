@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from tests.kit.polling import wait_until
 
-from penstock.core.machine.guest_start import LOOK_EVERY_S, LOOKS_MAX
+from penstock.core.machine.stopped import LOOK_EVERY_S, LOOKS_MAX
 from penstock.runtimes.workers.stopped import StoppedWatch, is_stopped
 
 #: One call in C code that keeps Python's interpreter lock for a minute, in a process whose name

@@ -156,10 +156,8 @@ TESTS_OF: dict[str, tuple[str, ...]] = {
         "core/test_core_reconcile.py",
         *_ROUTING,
     ),
-    "core/servers/election.py": (
-        "core/test_core_election.py",
-        "core/test_core_server_size.py",
-    ),
+    "core/servers/election.py": ("core/test_core_election.py",),
+    "core/servers/server_size.py": ("core/test_core_server_size.py",),
     "core/endpoint/endings.py": ("core/test_core_endings.py", *_RECONCILE),
     "core/deployment/endpoint_state.py": ("core/test_core_endpoint_state.py", *_RECONCILE),
     "core/endpoint/reconcile.py": (
@@ -170,10 +168,8 @@ TESTS_OF: dict[str, tuple[str, ...]] = {
     "core/endpoint/generation.py": ("core/test_core_component_properties.py", *_RECONCILE),
     "core/request/grants.py": ("core/test_core_grants.py",),
     "core/request/head_check.py": ("core/test_core_head_check.py",),
-    "core/machine/guest_start.py": (
-        "core/test_core_guest_start.py",
-        "core/test_core_stopped.py",
-    ),
+    "core/machine/guest_start.py": ("core/test_core_guest_start.py",),
+    "core/machine/stopped.py": ("core/test_core_stopped.py",),
     "core/request/host_gate.py": ("core/test_core_host_gate.py",),
     "core/batching/hot_shapes.py": ("core/test_core_hot_shapes.py",),
     "core/models/idle_warm_up.py": ("core/test_core_idle_warm_up.py",),

@@ -4,7 +4,7 @@ A name is `endpoint`, or `endpoint:target` for a target model of a multi-model e
 inference component of an endpoint that has components. Endpoint names have no colon, so the first
 one ends them; the rest is the target's name, slashes and colons included.
 
-Parses the paths below /v2.
+Paths below /v2 name models too, and are parsed here:
 
     models/{model}[/versions/{version}][/{action}]
     repository/index

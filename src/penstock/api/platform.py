@@ -27,7 +27,7 @@ from penstock.clock import Clock, SystemClock
 from penstock.config import ServerConfig
 from penstock.control.database.leader_table import Term
 from penstock.core.request.body_budget import BodyBudget
-from penstock.core.servers.election import gateways_for
+from penstock.core.servers.server_size import gateways_for
 from penstock.fleet.base import Fleet, PlatformAccess
 from penstock.fleet.local import runtime_dir_for
 from penstock.fleet.machine import this_machine

@@ -20,7 +20,7 @@ from typing import IO, BinaryIO, Final
 
 import orjson
 
-from penstock.core.machine.guest_start import GUEST_LOOKS_MAX
+from penstock.core.machine.stopped import GUEST_LOOKS_MAX
 from penstock.fleet.log_file import append
 from penstock.runtimes.workers.stopped import StoppedWatch
 

@@ -9,7 +9,7 @@ endian:
 bytes into values and back; it knows neither sockets nor policy. Both sides are Penstock's
 processes, but every frame is bounded and checked: a broken head raises `FrameError`, and then the
 connection is closed. A broken head that looks valid can claim no more than its kind's bound, and
-`wire/stall.py` detects a claimed payload that takes too long to arrive.
+`StallWatch` detects a claimed payload that takes too long to arrive.
 
 To an instance
     INVOKE          payload = copy u32, deadline_ms u32 (0 = none, from receipt), priority u8,
@@ -34,11 +34,10 @@ From an instance
                     request, after the replies of the same write.
     EVENT           id 0, payload = JSON {"event": ...}: something changed (a copy died, came back)
 
-Detects a frame that takes too long to arrive: its head was broken, or its sender has stopped.
-
-A broken head that looks valid makes its reader take all that follows for its payload, so the
-connection would be deaf for that long. Arriving bytes prove nothing, since they may be the frames
-that are swallowed. So each frame has a time limit.
+A frame that takes too long to arrive had a broken head, or its sender has stopped. A broken head
+that looks valid makes its reader take all that follows for its payload, so the connection would be
+deaf for that long. Arriving bytes prove nothing, since they may be the frames that are swallowed.
+So each frame has a time limit.
 
 Time is counted in looks, about one per second, and not in seconds. After a stop of this process
 itself (its machine slept, a debugger held it) there is one look; the process then reads what has

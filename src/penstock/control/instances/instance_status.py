@@ -27,7 +27,7 @@ _MEASURE_S_MAX: Final = 1.0
 
 #: After this many unanswered status calls in a row, each sent after the one before, an instance
 #: counts as gone: after 15 to 20 s. Requests go elsewhere long before (`core/routing/outliers.py`),
-#: and a stopped process is ended sooner (`core/machine/guest_start.py`). A busy machine must not
+#: and a stopped process is ended sooner (`core/machine/stopped.py`). A busy machine must not
 #: look like a hang.
 _SILENT_COUNT_MAX: Final = 3
 #: A guest may get no core for minutes while others use them all, and nobody waits for it.

@@ -3,7 +3,7 @@ the tasks under way, and how results are recorded. It starts nothing by itself.
 
 Each operation is one asyncio task, on an instance or on a copy. Both have at most one at a time.
 
-Settings of the operations on instances: what instances get, and how many start at once.
+`OperationSettings` says what instances get, and how many start at once.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 `ScalingStory` has the last decisions for a target, each with all that it was made from, to show why
 it scaled.
 
-Bounds of a target that were changed, and the count that must follow them.
+Bounds of a target that were changed are here too, with the count that must follow them.
 """
 
 from __future__ import annotations

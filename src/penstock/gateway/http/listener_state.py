@@ -6,7 +6,7 @@ are made here once per tick. `listener.py` extends this class with sockets and t
 reads and writes by itself.
 
 The limit of connections follows from this process's limit of open files and sockets:
-`core/servers/election.py` divides it.
+`core/servers/server_size.py` divides it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from penstock.config import LimitConfig
 from penstock.core.request.body_budget import BodyBudget, UnfinishedBodies
 from penstock.core.request.head_check import HOST, RARE, HeadCheck
 from penstock.core.request.host_gate import HostGate
-from penstock.core.servers.election import connections_for
+from penstock.core.servers.server_size import connections_for
 from penstock.errors import CallerError, InternalError, PenstockError
 from penstock.gateway.http.call import Call, Door
 from penstock.gateway.http.known_heads import KnownHeads

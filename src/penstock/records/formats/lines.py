@@ -4,7 +4,7 @@ A line ends at a newline character; a carriage return before it belongs to the e
 Windows. Empty lines are records like others, so line n of the output is the answer to line n of the
 input. The last line may lack its end; a newline at the very end begins no line.
 
-Records that were read together.
+A `RecordBlock` has records that were read together.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ Adapters are loaded into the process if its engine can do that at any time. Othe
 process is started with them and takes all new requests, and the old one ends once it has answered
 the others: nothing is lost, and an adapter that can't be loaded harms no request.
 
-The settings and the environment that an engine process starts with.
+What an engine process starts with, its settings and its environment, is made here too.
 """
 
 from __future__ import annotations

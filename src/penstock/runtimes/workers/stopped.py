@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from penstock.core.machine.guest_start import LOOK_EVERY_S, LOOKS_MAX, StoppedLooks
+from penstock.core.machine.stopped import LOOK_EVERY_S, LOOKS_MAX, StoppedLooks
 
 #: Process ids: fixed, or found at each look.
 Pids = Sequence[int] | Callable[[], Sequence[int]]
