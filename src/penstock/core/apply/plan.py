@@ -9,8 +9,9 @@ reads stays, wherever it lies.
 This module knows names, digests and sizes; neither stores nor protocols. Steps come in the order
 in which to carry them out, `Action` by `Action`; steps of one action do not depend on each other.
 
-Names are derived from content: the same content has the same name, whoever makes it. A model and an endpoint configuration can't be changed, so each change of an endpoint gives them a
-new name: the endpoint's own name, cut to leave room, and a digest.
+Names are derived from content: the same content has the same name, whoever makes it. A model and
+an endpoint configuration can't be changed, so each change of an endpoint gives them a new name: the
+endpoint's own name, cut to leave room, and a digest.
 """
 
 from __future__ import annotations
