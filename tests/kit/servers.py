@@ -110,7 +110,9 @@ class Server:
         os.kill(self.pid, signal.SIGSTOP)
 
     def go_on(self) -> None:
-        os.kill(self.pid, signal.SIGCONT)
+        """No effect on one that has ended."""
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.pid, signal.SIGCONT)
 
     def stop(self) -> int:
         """SIGTERM; the exit status."""

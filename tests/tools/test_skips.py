@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 CASES = """
 import pytest
-from tests.environments import python_of
+from tests.kit.environments import python_of
 
 def test_package():
     pytest.importorskip("not_there", reason="not_there is not installed")

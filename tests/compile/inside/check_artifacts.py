@@ -216,8 +216,9 @@ def test_without_the_extra_the_error_says_what_to_install(
 
 def test_the_command_prints_json_alone_on_standard_output(source: Path, tmp_path: Path) -> None:
     script = (
-        "import typer; from penstock.cli.artifacts.compile import compile_\n"
-        "app = typer.Typer(); app.command()(compile_); app()"
+        "import typer; from penstock.cli import options\n"
+        "from penstock.cli.artifacts.compile import compile_\n"
+        "app = typer.Typer(); options.command(app, 'compile')(compile_); app()"
     )
     run = subprocess.run(
         [
