@@ -374,19 +374,26 @@ Outcome = bytes | PenstockError | Returned
 
 
 class CopyCall(ReplySink):
-    """A request to a copy from its own process: `outcome` gets what becomes of it. The parts of a
-    streamed answer are joined."""
+    """The sink of a request to a copy from its own process: `outcome` gets what becomes of it. The
+    parts of a streamed answer are joined.
 
-    def __init__(
-        self, copy: Copy, ident: int, meta: bytes, body: bytes, *, alone: bool = False
-    ) -> None:
+    It does not hold its request, which holds it: a body of megabytes would stay in memory until the
+    collector of cycles comes by.
+    """
+
+    def __init__(self) -> None:
         self.outcome: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
         self._decoder = frames.FrameDecoder()
         self._streamed: list[bytes] = []
+
+    def begin(
+        self, copy: Copy, ident: int, meta: bytes, body: bytes, *, alone: bool = False
+    ) -> Request:
         now = copy.clock.monotonic()
-        self.request = Request(self, ident, meta, body, now, None, 0, alone)
-        copy.accept(self.request, now)
+        request = Request(self, ident, meta, body, now, None, 0, alone)
+        copy.accept(request, now)
         copy.turn(now)
+        return request
 
     def forget(self, ident: int) -> None:
         """Does nothing: no frame can cancel it."""

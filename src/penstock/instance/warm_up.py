@@ -172,7 +172,9 @@ async def _warm_up(loaded: Loaded, root: Path, requests: tuple[WarmUp, ...]) -> 
                 raise _failed(each, number, error.message, error.hint) from None
             encoded = frames.encode_request_meta(meta)
             for _ in range(each.times):
-                calls = [CopyCall(copy, ident, encoded, body) for ident in range(lanes)]
+                calls = [CopyCall() for _ in range(lanes)]
+                for ident, call in enumerate(calls):
+                    call.begin(copy, ident, encoded, body)
                 outcomes = await asyncio.gather(*(call.outcome for call in calls))
                 for returned in (one for one in outcomes if isinstance(one, Returned)):
                     words = f"{_name(each, number)} was given back: {returned.reason}"

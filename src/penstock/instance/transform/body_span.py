@@ -24,6 +24,7 @@ from penstock.core.jobs.invocations import RETRY_S, Tries, when_failed, when_ret
 from penstock.core.jobs.spec import SpanDone
 from penstock.errors import ModelError, NotNowError, PenstockError
 from penstock.instance.copy import Copy, CopyCall, Outcome
+from penstock.instance.request import Request
 from penstock.instance.transform.call import SpanProgress, TransformCall
 from penstock.records.at_work import AtWork
 from penstock.records.bodies import Bodies
@@ -147,14 +148,15 @@ async def ask(copy: Copy, meta: bytes, body: bytes, *, alone: bool, timeout_s: f
     `timeout_s`: counted from when the model begins with it. Cancelling this call cancels the
     request.
     """
-    call = CopyCall(copy, next(_numbers), meta, body, alone=alone)
+    call = CopyCall()
+    request = call.begin(copy, next(_numbers), meta, body, alone=alone)
     try:
-        return await _in_time(copy, call, timeout_s)
+        return await _in_time(copy, request, call, timeout_s)
     finally:
-        copy.cancel(call.request)
+        copy.cancel(request)
 
 
-async def _in_time(copy: Copy, call: CopyCall, timeout_s: float) -> Outcome:
+async def _in_time(copy: Copy, request: Request, call: CopyCall, timeout_s: float) -> Outcome:
     left_s = timeout_s
     looked = copy.clock.monotonic()
     while left_s > 0:
@@ -162,7 +164,7 @@ async def _in_time(copy: Copy, call: CopyCall, timeout_s: float) -> Outcome:
         if call.outcome.done():
             return call.outcome.result()
         now = copy.clock.monotonic()
-        if copy.has_begun(call.request):
+        if copy.has_begun(request):
             left_s -= now - looked
         looked = now
     return ModelError(
