@@ -112,6 +112,8 @@ class LoadContext:
     #: The model's processes are sandboxed where the kernel can (`confinement`)
     isolated: bool = True
     network_isolated: bool = False  #: the model's processes have no network
+    #: The Python of the environment that was made for the model; "" = the server's own
+    interpreter: str = ""
     startup_timeout_s: float = 600.0
     log: Callable[[str], None] = lambda line: None  #: gets each line of the model's output
     #: The copy does a job: the same rows must give the same bytes at any time

@@ -277,5 +277,11 @@ class ModelDescription(ModelKeys):
     calls_models: bool = False  #: runtime `python`: its code may call other models of the artifact
     ensemble: tuple[EnsembleStep, ...] = ()  #: runtime `pipeline`: the steps of a Triton ensemble
     models: tuple[ModelInside, ...] = ()  #: models of the artifact that this one calls or may call
+    #: runtimes with Python workers: requirements of the libraries that the model was made with, as
+    #: detection or the image's name tells them, such as "scikit-learn==1.2.*"
+    framework: tuple[str, ...] = ()
+    #: runtimes with Python workers: the module of ours whose functions stand in for those that the
+    #: model's code does not define; "" = `sagemaker_contract`'s own defaults
+    handler: str = ""
     #: pickle formats may be loaded; set by the operator, never by the artifact
     trusted: bool = False

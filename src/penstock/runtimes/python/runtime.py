@@ -77,7 +77,12 @@ class Lane(Supervised[WorkerProcess]):
         worker = WorkerProcess(self._context, self._hear, self.gone)
         with shared_memory() as (descriptor, self._busy):
             await worker.start(
-                MODULE, self._init, self._environment, self._walls, descriptors=[descriptor]
+                MODULE,
+                self._init,
+                self._environment,
+                self._walls,
+                python=self._context.interpreter,
+                descriptors=[descriptor],
             )
         return worker
 
@@ -248,6 +253,7 @@ def init_message(context: LoadContext) -> dict[str, Any]:
         "name": description.name or context.endpoint_name,
         "version": description.version,
         "triton_python": description.triton_python,
+        "handler": description.handler,
         "calls": list(context.models.names) if context.models is not None else [],
         "rows_max": description.batching.rows_max,
         "inputs": [[each.name, each.dtype, list(each.shape)] for each in description.inputs],

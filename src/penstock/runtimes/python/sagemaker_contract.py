@@ -2,6 +2,8 @@
 
 The model's code has model_fn, then transform_fn, or input_fn / predict_fn / output_fn with
 defaults. Each function may take a last `context` argument, detected by its number of parameters.
+A framework's own defaults (`description.handler`) are a module with functions of the same names and
+the prefix `default_`; a model without code of its own is served by them alone.
 Source of the contract: the SageMaker inference toolkit's documentation; the code here is our own.
 
 The defaults of input_fn and output_fn read and write JSON, CSV and NPY. JSON lists become arrays
@@ -11,6 +13,7 @@ never loaded. Arrays and plain values are written as JSON, CSV or NPY.
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import io
 import os
@@ -201,12 +204,17 @@ class SageMakerContract:
         path = Path(init["model_dir"], init["file"])
         model_dir = init["model_dir"]
         self._context = Context(init["name"], model_dir)
-        module = import_code(path)
+        self._context.manifest = {"model": {"serializedFile": init["file"]}}
+        module = import_code(path) if path.suffix == ".py" else None
+        handler = importlib.import_module(init["handler"]) if init.get("handler") else None
 
         def own(name: str, arguments: int) -> Any:
             function = getattr(module, name, None)
+            if function is None and self._transform is None:
+                function = getattr(handler, f"default_{name}", None)
             return function and _with_context(function, arguments, self._context)
 
+        self._transform: Any = None
         self._transform = own("transform_fn", 4)
         self._input, self._predict = own("input_fn", 2), own("predict_fn", 2)
         self._output = own("output_fn", 2)

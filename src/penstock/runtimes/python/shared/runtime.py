@@ -296,7 +296,7 @@ def kind_of(context: LoadContext) -> str:
     except OSError:
         wanted = b""
     facts = (
-        sys.executable,
+        context.interpreter or sys.executable,
         context.isolated and not description.trusted,
         context.network_isolated,
         sorted(map(str, context.private_dirs)),
