@@ -33,6 +33,11 @@ def write(path):
         file.write(b"# changed")
     return "written"
 
+def name_thread(name):
+    with open("/proc/thread-self/comm", "wb") as file:
+        file.write(name.encode())
+    return read("/proc/thread-self/comm")
+
 def talk(path):
     """What the other side of a socket says to a control call, or that it says nothing."""
     with socket.socket(socket.AF_UNIX) as door:
@@ -50,6 +55,7 @@ TRIES = {
     "remove": lambda path: os.remove(path) or "removed",
     "link": lambda paths: os.link(paths[0], paths[1]) or "linked",
     "rename": lambda paths: os.rename(paths[0], paths[1]) or "renamed",
+    "name thread": name_thread,
     "talk": talk,
     "signal": lambda pid: os.kill(pid, 0) or "could be signalled",
     "run": lambda argv: subprocess.run(argv, capture_output=True, text=True, check=True).stdout,
@@ -167,6 +173,8 @@ def test_what_a_model_needs_it_has(client: FrameClient) -> None:
     assert "HOSTILE" not in attempt(client, "read", f"{model_dir}/model.yaml")["got"]
     for name in ("/proc/cpuinfo", "/proc/self/status", "/etc/hosts"):
         assert "got" in attempt(client, "read", name)
+    # CUDA names its threads, and does not start where it can't.
+    assert attempt(client, "name thread", "worker") == {"got": "worker\n"}
 
 
 @needs_landlock

@@ -53,6 +53,9 @@ _DEVICES: Final = (
     "/dev/shm",  # noqa: S108 - allowed, not written to
     "/dev/nvidia*", "/dev/dri", "/dev/kfd", "/dev/accel", "/dev/infiniband",
 )  # fmt: skip
+#: A process writes the names of its threads here, and CUDA does not start where it can't (error
+#: 304). It is found by the confined process itself: that of its children stays closed.
+_OWN_THREADS: Final = "/proc/self/task"
 #: Variables of the server's environment that name files which models read.
 _PATH_VARIABLES: Final = (
     "PYTHONPATH", "LD_LIBRARY_PATH", "LD_PRELOAD", "SSL_CERT_FILE", "SSL_CERT_DIR",
@@ -95,7 +98,7 @@ def around_code(context: LoadContext, scratch: Path) -> Walls | None:
         read += [each for each in environ.get(name, "").split(os.pathsep) if each.startswith("/")]
     return Walls(
         (*_without(read, context.private_dirs), str(context.model_dir)),
-        (str(scratch), *(path for pattern in _DEVICES for path in glob.glob(pattern))),
+        (str(scratch), _OWN_THREADS, *(path for each in _DEVICES for path in glob.glob(each))),
         tuple(range(64)),
         network=not context.network_isolated,
     )
