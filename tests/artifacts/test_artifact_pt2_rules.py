@@ -134,6 +134,8 @@ def test_a_size_is_arithmetic_on_symbols(size: str, code: str) -> None:
         ("L['ids'].size()[1] <= 512", ""),
         ("L['x'].stride()[0] == 1 and not L['y'].ndim == 2", ""),
         ("L['x'].shape[0] != 3 or L['x'].storage_offset() == 0", ""),
+        ("L['mask'].size()[1]*max(1, 8 + (-1)*(L['mask'].size()[1] % 8)) > 1", ""),
+        ("min(2, L['x'].ndim) == 2", ""),
         ("L['x'].__class__", REFUSED),
         ("L['x'].data", REFUSED),
         ("L['x y'].ndim == 1", REFUSED),

@@ -72,6 +72,8 @@ _SIZE_NODES = (
     ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.Mod, ast.Pow, ast.USub, ast.Compare,
     ast.Eq, ast.NotEq, ast.Lt, ast.LtE, ast.Gt, ast.GtE,
 )  # fmt: skip
+#: Python's own, where a kernel pads a size (attention with a mask, on GPUs); L: the inputs by name.
+_GUARD_NAMES = ("L", "max", "min")
 _GUARD_NODES = (
     *_SIZE_NODES, ast.Attribute, ast.Subscript, ast.BoolOp, ast.And, ast.Or, ast.Not,
 )  # fmt: skip
@@ -196,7 +198,7 @@ def _is_plain(node: ast.AST, *, of_guard: bool) -> bool:
     if isinstance(node, ast.Attribute):
         return node.attr in ("size", "stride", "storage_offset", "ndim", "shape")
     if isinstance(node, ast.Name):
-        known = node.id in _SIZE_NAMES or (of_guard and node.id == "L")
+        known = node.id in _SIZE_NAMES or (of_guard and node.id in _GUARD_NAMES)
         return known or bool(_SYMBOL.fullmatch(node.id))
     if isinstance(node, ast.Constant):
         return _is_plain_constant(node.value, of_guard)
