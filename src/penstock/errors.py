@@ -157,10 +157,12 @@ class ModelError(PenstockError):
     Attributes:
         original_status: the status that the model returned or meant (415, 422, 500 ...).
         original_message: the model's own message, shown to the caller.
+        ends_process: True: nothing can run any more in the process that raised it.
     """
 
     status_default = 424
     family = "model"
+    ends_process = False
 
     def __init__(
         self,

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
 from tests.kit.fake_runtimes import FakePayloadRuntime
 from tests.kit.timers import ManualTimers
 
 from penstock.clock import ManualClock
 from penstock.core.batching.batcher import BatchSpec
 from penstock.errors import ModelError, PenstockError
+from penstock.instance import broken
 from penstock.instance.copy import Copy
 from penstock.instance.engines.batches import Batches
 from penstock.instance.engines.tensor import PayloadEngine
@@ -253,3 +255,39 @@ def test_the_start_of_a_new_worker_is_no_run_time() -> None:
     rig.copy.lane_ready(0)
     assert rig.copy.driver.running == 0
     assert rig.copy.explain()["batcher"]["run_times"] == []
+
+
+def test_where_the_process_is_lost_requests_are_given_back_and_it_ends(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A GPU's context: whose fault it was is not known, and nothing runs there any more."""
+    ended: list[str] = []
+    monkeypatch.setattr(broken, "end_soon", lambda error: ended.append(error.code))
+    lost = ModelError("device-lost", "the GPU's context is lost")
+    lost.ends_process = True
+    rig = CopyRig(rows_max=2, lanes=2)
+    rig.read(b"a", b"b", b"c", b"d", b"e")
+    assert len(rig.runtime.held) == 2
+    for at in range(2):
+        rig.runtime.held.pop(0)[2]([lost] * 2)
+        if not at:
+            rig.read(b"f", start=6)
+    assert rig.sink.said == [
+        (5, "returned copy-failed"),
+        *((ident, "returned worker-died-in-company") for ident in (1, 2)),
+        (6, "returned copy-failed"),
+        *((ident, "returned worker-died-in-company") for ident in (3, 4)),
+    ]
+    assert (rig.events, ended, rig.copy.unanswered) == (["copy-failed"], ["device-lost"], 0)
+
+
+def test_what_ran_alone_when_the_process_was_lost_is_the_only_suspect(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(broken, "end_soon", lambda error: None)
+    lost = ModelError("device-lost", "the GPU's context is lost")
+    lost.ends_process = True
+    rig = CopyRig(rows_max=1)
+    rig.read(b"a")
+    rig.runtime.held.pop(0)[2]([lost])
+    assert rig.sink.said == [(1, "returned worker-died")]

@@ -19,7 +19,7 @@ from penstock.errors import ModelError
 from penstock.runtimes.base import LoadContext
 from penstock.runtimes.loader import load_tensor_runtime
 from penstock.runtimes.pytorch import library as torch_library
-from penstock.runtimes.pytorch.library import compiles, device_of
+from penstock.runtimes.pytorch.library import Streams, compiles, device_of, failed
 
 
 def context(folder: Path) -> LoadContext:
@@ -116,6 +116,27 @@ def test_a_gpu_that_is_missing_is_never_replaced_by_the_cpu(wanted: str, gpus: i
     with pytest.raises(ModelError, match=wanted) as caught:
         device_of(torch_with(gpus), description, accelerators=gpus)
     assert caught.value.code == "device-absent"
+
+
+def test_only_an_error_of_the_gpus_context_ends_the_process() -> None:
+    torch = SimpleNamespace(cuda=SimpleNamespace(OutOfMemoryError=MemoryError))
+    lost = failed(torch, RuntimeError("CUDA error: device-side assert triggered\nmore"))
+    assert (lost.code, lost.ends_process) == ("device-lost", True)
+    for error, code in ((MemoryError("no"), "out-of-memory"), (ValueError("x"), "model-failed")):
+        told = failed(torch, error)
+        assert (told.code, told.ends_process) == (code, False)
+
+
+def test_streams_are_used_again_on_their_device() -> None:
+    torch, streams = (
+        SimpleNamespace(cuda=SimpleNamespace(Stream=lambda device: [device])),
+        Streams(),
+    )
+    first = streams.take(torch, "cuda:0")
+    streams.give("cuda:0", first)
+    assert streams.take(torch, "cuda:1") is not first
+    assert streams.take(torch, "cuda:0") is first
+    assert streams.take(torch, "cuda:0") is not first
 
 
 def test_whether_to_compile_is_true_or_false() -> None:

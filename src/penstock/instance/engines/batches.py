@@ -13,11 +13,11 @@ from typing import Any, Protocol
 from penstock.core.batching.batcher import RunBatch
 from penstock.core.blame.poison_requests import WORKER_DIED_IN_COMPANY, reason_of_death
 from penstock.errors import ModelError, PenstockError
-from penstock.instance import replies
+from penstock.instance import broken, replies
 from penstock.instance.codecs.base import Decoded
 from penstock.instance.copy import LOOP_BYTES_MAX, Work
 from penstock.instance.request import Item, Request
-from penstock.runtimes.base import PayloadReply, Returned
+from penstock.runtimes.base import NOT_BEGUN, PayloadReply, Returned
 from penstock.wire import frames
 
 _REASONS = frames.BATCH_REASON_CODES
@@ -71,6 +71,8 @@ class Batches(Work):
         self._runs: dict[int, _BatchRun] = {}  #: lane -> the batch that it runs
         #: Lane -> the next batch, which it has in advance
         self._runs_ahead: dict[int, _BatchRun] = {}
+        #: What was being computed when the process was lost, if it was
+        self._lost_with: list[_BatchRun] = []
 
     def queue(self, request: Request, outcome: tuple[Any, Any, int], now: float) -> None:
         decoded, data, length = outcome
@@ -146,6 +148,8 @@ class Batches(Work):
             results = [Returned(reason_of_death(len(run.items) - 1))] * len(run.items)
         elif isinstance(results, BaseException):
             results = [results] * len(run.items)
+        if ModelError in map(type, results):
+            results = self._without_lost(run, results)
         # The lane is freed first: it runs the next batch while these answers are written.
         self._copy.lane_freed(lane)
         for item, result in zip(run.items, results, strict=True):
@@ -169,6 +173,22 @@ class Batches(Work):
                 request.parts_left -= 1
                 if not request.parts_left:
                     self._answer_joined(request, run, run_us)
+
+    def _without_lost(self, run: _BatchRun, results: list[Any]) -> list[Any]:
+        """Where the process is lost, nothing begins here any more. What was being computed is given
+        back, with what is known of the cause: it may be on any lane, for they share the process."""
+        lost = next(filter(broken.ends_process, results), None)
+        if lost is None:
+            return results
+        lane = run.action.lane
+        if not self._lost_with:
+            others = (each for at, each in self._runs.items() if at != lane)
+            self._lost_with = [run, *others]
+            self._copy.lane_failed(lane, lost)
+            broken.end_soon(lost)
+        company = sum(len(each.items) for each in self._lost_with) - 1
+        back = Returned(reason_of_death(company)) if run in self._lost_with else NOT_BEGUN
+        return [back if broken.ends_process(each) else each for each in results]
 
     # Answers
 

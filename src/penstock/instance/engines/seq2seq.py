@@ -122,6 +122,7 @@ class _Question:
 class Seq2SeqEngine:
     """An item's data is a list of (token ids, generation request), one per text."""
 
+    shares_worker = True  #: one decode batch, one process
     #: Larger bodies are tokenized on the helper thread: at 1 to 2 MB/s they would block the loop.
     loop_bytes_max = 8_192
 

@@ -58,6 +58,8 @@ class TensorEngine(TensorBodies):
     """Call `decode` on the loop or a helper thread, `run` on the loop; the model runs on lane
     threads."""
 
+    shares_worker = True  #: a GPU's context, which all lanes lose together
+
     def __init__(self, runtime: TensorRuntime, model: CodecModel, threads: LaneThreads) -> None:
         super().__init__(model)
         self._runtime = runtime

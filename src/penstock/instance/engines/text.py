@@ -132,6 +132,7 @@ class TextRows:
 class TextEngine:
     """As `TensorEngine`; an item's data is `TextRows`."""
 
+    shares_worker = True  #: as `TensorEngine`
     #: Larger bodies are tokenized on the helper thread: at 1 to 2 MB/s they would block the loop.
     loop_bytes_max = 8_192
 

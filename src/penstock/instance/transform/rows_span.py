@@ -25,7 +25,7 @@ from penstock.core.blame.bisection import Action, Bisection, Refuse, RunPart
 from penstock.core.jobs.spec import SpanDone
 from penstock.core.jobs.windows import Windows, full_batches, windows_of
 from penstock.errors import CallerError, ModelError, PenstockError
-from penstock.instance import replies
+from penstock.instance import broken, replies
 from penstock.instance.engines.rows import RowsEngine, WindowRows
 from penstock.instance.transform.call import SpanProgress, TransformCall
 from penstock.instance.transform.lane_pool import SpanLanes
@@ -207,7 +207,10 @@ class RowsSpan:
             with self._working(window.first + window.rows.record_of(row) for row in rows):
                 window.rows.run(lane, rows)
         except Exception as error:  # the library's error or ours
-            return replies.as_error(error, "running the model")
+            told = replies.as_error(error, "running the model")
+            if broken.ends_process(error):  # no record is to blame for what runs after it
+                broken.end_now(told)
+            return told
         finally:
             with self._lock:
                 self._progress.run_s += time.monotonic() - begin

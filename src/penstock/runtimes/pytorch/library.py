@@ -119,11 +119,13 @@ def failed(torch: Any, error: Exception) -> ModelError:
             "copies on this GPU.",
         )
     if "CUDA error" in str(error):
-        return ModelError(
+        lost = ModelError(
             "device-lost",
             f"the GPU's context is lost: {first_line(error)}",
             hint="Nothing can run on it in this process any more: the instance must be replaced.",
         )
+        lost.ends_process = True
+        return lost
     return ModelError("model-failed", f"the model failed: {first_line(error)}")
 
 
@@ -146,6 +148,30 @@ class CapturedGraph:
         self._graph = graph
         self.replay: Callable[[], None] = graph.replay
         self.outputs = outputs
+
+
+class Streams:
+    """Streams of lanes, used again by later lanes. PyTorch keeps the memory that cuBLAS works in
+    (tens of MB) for each stream that was ever used, and graphs refer to it, so it can't be freed:
+    with new streams each model that is loaded and unloaded would leave its own behind."""
+
+    def __init__(self) -> None:
+        self._free: dict[str, list[Any]] = {}  #: by device
+        self._lock = threading.Lock()
+
+    def take(self, torch: Any, device: Any) -> Any:
+        with self._lock:
+            free = self._free.get(str(device))
+            return free.pop() if free else torch.cuda.Stream(device)
+
+    def give(self, device: Any, stream: Any) -> None:
+        """The stream is nobody's any more, and all work on it is done."""
+        with self._lock:
+            self._free.setdefault(str(device), []).append(stream)
+
+
+#: All models of a process share it.
+STREAMS = Streams()
 
 
 class Graphs:

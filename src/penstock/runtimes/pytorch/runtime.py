@@ -19,6 +19,7 @@ from penstock.artifacts.description.description import Batching, TensorSpec
 from penstock.errors import ModelError
 from penstock.runtimes.base import LoadContext, Tensors
 from penstock.runtimes.pytorch.library import (
+    STREAMS,
     CapturedGraph,
     Graphs,
     compiles,
@@ -98,9 +99,11 @@ class TorchRuntime:
         return {spec.name: array for spec, array in zip(self.outputs, answers, strict=True)}
 
     def close(self) -> None:
-        on_gpu = any(isinstance(lane, CudaLane) for lane in self._lanes)
+        lanes = [lane for lane in self._lanes if isinstance(lane, CudaLane)]
         self._lanes = []
-        if on_gpu:
+        for lane in lanes:
+            lane.close()
+        if lanes and self._lost is None:
             self._torch.cuda.empty_cache()
 
     def _warm_up(self, shapes: Sequence[Key], context: LoadContext) -> None:
@@ -169,9 +172,14 @@ class CudaLane(CpuLane):
         super().__init__(torch, program)
         self._device = device
         self._steps = row_steps(rows_max)
-        self._stream = torch.cuda.Stream(device)
+        self._stream = STREAMS.take(torch, device)
         self._graphs = Graphs(torch, self._stream, reason=program.not_captured)
         self._slots: dict[Key, _Slot] = {}
+
+    def close(self) -> None:
+        """Frees the graphs. No `run` may be under way, nor come any more."""
+        self._slots = {}
+        STREAMS.give(self._device, self._stream)
 
     def told(self, shapes: int) -> str:
         """A text for the log: what was captured, and why not more."""

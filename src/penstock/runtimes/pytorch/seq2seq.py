@@ -25,6 +25,7 @@ from penstock.artifacts.description.description import Generation
 from penstock.errors import ModelError
 from penstock.runtimes.base import LoadContext
 from penstock.runtimes.pytorch.library import (
+    STREAMS,
     CapturedGraph,
     Graphs,
     compiles,
@@ -143,7 +144,7 @@ class TorchSeq2SeqModel:
         _check_ids(generation, self.vocabulary)
         _, _, heads, _, size = self._decoder.inputs[3].shape
         tokenizer = description.tokenizer
-        self._stream = torch.cuda.Stream(device) if is_gpu(device) else None
+        self._stream = STREAMS.take(torch, device) if is_gpu(device) else None
         self._graphs = Graphs(torch, self._stream) if self._stream is not None else None
         self._captured: dict[tuple[Any, ...], CapturedGraph | None] = {}
         self.rows = StaticCaches(
@@ -230,6 +231,8 @@ class TorchSeq2SeqModel:
         self._encoder = self._decoder = None  # type: ignore[assignment]
         self.rows.close()
         if self._stream is not None:
+            STREAMS.give(self._device, self._stream)
+            self._stream = None
             self._torch.cuda.empty_cache()
 
     # Work that a graph records
