@@ -15,7 +15,7 @@ from typing import Any
 from penstock import __version__
 from penstock.compile.contract import Compiled, Options, Timing
 from penstock.compile.source.source import Source
-from penstock.compile.targets import CompileTarget
+from penstock.compile.targets import CompileTarget, accelerator_of
 from penstock.runtimes.processor import instruction_set_here, processor
 
 REPORT = "report.json"
@@ -56,6 +56,7 @@ def report_of(
         "threads": threads,
         "processor": processor(),
         "instruction_set": instruction_set_here().name,
+        **({"accelerator": board} if (board := accelerator_of(target)) else {}),
         "timings": [_timing(each) for each in compiled.timings],
         "notes": compiled.notes,
         **({"auto": compiled.auto} if compiled.auto else {}),

@@ -79,6 +79,11 @@ def check_present(target: CompileTarget) -> None:
         )
 
 
+def accelerator_of(target: CompileTarget) -> str:
+    """The name of the board that the target's programs run on here; "" where they need none."""
+    return str(need("torch").cuda.get_device_name()) if target.device == "cuda" else ""
+
+
 def cpu_has_bf16() -> bool:
     """Whether the CPU computes in BF16 itself. Elsewhere OpenVINO obeys the hint too, but
     slowly."""

@@ -126,9 +126,10 @@ def _show(report: dict[str, Any]) -> None:
             auto_rows(report),
         )
     if report["timings"]:
+        there = f"; after on {report['accelerator']}" if "accelerator" in report else ""
         print_table(
             f"a batch (rows x tokens), {report['threads']} threads, {report['processor']}, "
-            f"{report['instruction_set']}",
+            f"{report['instruction_set']}{there}",
             ("batch", "before", "after", "rows before", "rows after", "ratio"),
             timing_rows(report),
         )
