@@ -78,9 +78,12 @@ def shown(python: Path) -> str:
 def measured(python: Path, device: str, rounds: int) -> dict[str, Any]:
     """The peer's lines are progress, its last one is the result."""
     argv = [str(python), str(PEER), str(CACHE), device, str(rounds)]
+    paths = [str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]  # packages may be there as well
     environment = {
-        **os.environ, "PYTHONPATH": str(ROOT / "src"), "TOKENIZERS_PARALLELISM": "false"
-    }  # fmt: skip
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(filter(None, paths)),
+        "TOKENIZERS_PARALLELISM": "false",
+    }
     last = ""
     with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, env=environment) as peer:
         assert peer.stdout is not None
