@@ -20,6 +20,7 @@ import msgspec
 import typer
 from msgspec import inspect as declared
 
+from penstock import distribution
 from penstock.api.sagemaker import security_members
 from penstock.artifacts.description.builds import BuildsFile
 from penstock.artifacts.description.model_yaml import ModelFile
@@ -353,7 +354,7 @@ def runtimes() -> str:
         triton = ", ".join(f"`{word}`" for word in one.triton)
         keys = ", ".join(f"`{key}`" for key in sorted(one.options))
         lanes = "threads" if one.in_threads else "processes"
-        extra = f"`penstock[{one.extra}]`" if one.extra else ""
+        extra = f"`{distribution.NAME}[{one.extra}]`" if one.extra else ""
         lines.append(
             f"| `{one.name}` | {one.title} | {files} | {triton} | `{one.task}` | {keys} | {lanes} |"
             f" {extra} |"

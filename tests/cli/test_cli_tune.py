@@ -92,7 +92,7 @@ def test_without_matplotlib_a_picture_is_refused_before_anything_is_measured(
     with pytest.raises(CallerError) as caught:
         tune("./nowhere", png=tmp_path / "pareto.png")
     assert caught.value.code == "matplotlib-missing"
-    assert "penstock[tune]" in caught.value.hint
+    assert "[tune]" in caught.value.hint
 
 
 def test_a_picture_is_drawn(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import importlib.util
 from pathlib import Path
 from typing import Any
 
+from penstock.distribution import install_command
 from penstock.durable_files import check_output, output
 from penstock.errors import CallerError
 from penstock.tune.procedure import Tuned
@@ -142,7 +143,8 @@ def check_drawable(path: Path) -> None:
         raise CallerError(
             "matplotlib-missing",
             f"{path} cannot be drawn: matplotlib is not installed",
-            hint="pip install 'penstock[tune]', or leave --png out: the plot is printed as text.",
+            hint="Leave --png out (the plot is printed as text), or install it: "
+            + install_command("tune"),
         )
     check_output(path)
 
