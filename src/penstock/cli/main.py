@@ -11,7 +11,7 @@ from penstock import __version__
 from penstock.cli import cost, options, output, settings
 from penstock.cli.artifacts import compile as compile_command
 from penstock.cli.artifacts import package, tune
-from penstock.cli.endpoints import apply, deploy, explain, invoke, models, status
+from penstock.cli.endpoints import apply, deploy, describe, explain, invoke, models, status
 from penstock.cli.jobs import jobs, schedule
 from penstock.cli.server import keys, logs, orchestrator, traffic, up
 from penstock.errors import CallerError, PenstockError
@@ -54,6 +54,7 @@ options.command(app, "deploy")(deploy.deploy)
 options.command(app, "package")(package.package)
 options.command(app, "apply")(apply.apply)
 options.command(app, "status")(status.status)
+options.command(app, "describe")(describe.describe)
 options.command(app, "invoke")(invoke.invoke)
 options.command(app, "logs")(logs.logs)
 options.command(app, "delete")(deploy.delete)

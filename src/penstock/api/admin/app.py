@@ -15,6 +15,10 @@ GET /admin/requests/{id}                   why one of the last requests went whe
 GET /admin/endpoints/{name}/copies/{copy}  its queue, batches, run times and settings
 GET /admin/endpoints/{name}/ready-times    what its copies took to become ready, and will take
 GET /admin/endpoints/{name}/activities     what was done for an endpoint, and why
+GET /admin/endpoints/{name}/deploying      what each copy does until it is ready, and the last line
+                                           of its logs
+GET /admin/endpoints/{name}/models-served  its models as their instances describe them, and where
+                                           their files are
 GET /admin/endpoints/{name}/logs?lines=N   what its instances and models wrote
 GET /admin/jobs?limit=N                    the latest transform jobs, each with its progress, its
                                            cost, and the instances that it holds now
@@ -35,6 +39,7 @@ from starlette.routing import Route
 
 from penstock.api.admin import schedules, target_models
 from penstock.api.admin.answers import answered, limit_of, lines_of, tails, whole_number
+from penstock.api.admin.deploying import deploying
 from penstock.control.plane import ControlPlane
 from penstock.control.reconcile.views import CopyView, InstanceView
 from penstock.control.store.records import ListQuery
@@ -93,6 +98,8 @@ def routes(services: AdminServices) -> list[Route]:
         "/endpoints/{name}/copies/{copy}": pages.copy_story,
         "/endpoints/{name}/ready-times": pages.ready_times,
         "/endpoints/{name}/activities": pages.activities,
+        "/endpoints/{name}/deploying": pages.deploying,
+        "/endpoints/{name}/models-served": pages.models_served,
         "/endpoints/{name}/logs": pages.logs,
         "/endpoints/{name}/scaling": pages.scaling,
         "/jobs": jobs.index,
@@ -217,6 +224,22 @@ class _AdminPages:
         if not rows:  # a deleted endpoint may still have activities
             await self._plane.database.call(Store.describe_endpoint, name)
         return {"endpoint": name, "activities": rows}
+
+    async def deploying(self, request: Request) -> dict[str, Any]:
+        return await deploying(self._plane, request.path_params["name"])
+
+    async def models_served(self, request: Request) -> dict[str, Any]:
+        """One row for each variant or component that has a loaded copy."""
+        name = request.path_params["name"]
+        await self._plane.database.call(Store.describe_endpoint, name)
+        found: dict[tuple[str, str], dict[str, Any]] = {}
+        for view in self._plane.instances(name):
+            for copy in view.copies:
+                key = view.variant, component_of(copy.component)
+                if copy.model and key not in found:
+                    found[key] = {"variant": key[0], "component": key[1], "model": copy.model}
+        logs = [str(path) for path in self._plane.log_paths(name)]
+        return {"endpoint": name, "models": list(found.values()), "logs": logs}
 
     async def logs(self, request: Request) -> dict[str, Any]:
         name, lines = request.path_params["name"], lines_of(request)
