@@ -89,7 +89,7 @@ class Waiting:
         if self._server is None:
             return "", ""
         try:
-            told = self._server.deploying(endpoint)  # type: ignore[attr-defined]
+            told = self._server.deploying(endpoint)
         except PenstockError:
             return "", ""  # the wait itself meets the error
         return phase_of(told), str(told.get("line", ""))

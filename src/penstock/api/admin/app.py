@@ -19,7 +19,8 @@ GET /admin/endpoints/{name}/deploying      what each copy does until it is ready
                                            of its logs
 GET /admin/endpoints/{name}/models-served  its models as their instances describe them, and where
                                            their files are
-GET /admin/endpoints/{name}/logs?lines=N   what its instances and models wrote
+GET /admin/endpoints/{name}/logs?lines=N   what its instances and models wrote; with `since` and the
+                                           `next` of an answer: what came after it
 GET /admin/jobs?limit=N                    the latest transform jobs, each with its progress, its
                                            cost, and the instances that it holds now
 GET /admin/jobs/{name}/logs?lines=N        what a job's instances and its model wrote
@@ -32,14 +33,16 @@ from __future__ import annotations
 import math
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 from starlette.requests import Request
 from starlette.routing import Route
 
 from penstock.api.admin import schedules, target_models
-from penstock.api.admin.answers import answered, limit_of, lines_of, tails, whole_number
+from penstock.api.admin.answers import answered, limit_of, lines_of, whole_number
 from penstock.api.admin.deploying import deploying
+from penstock.api.admin.logs import since, tails_and_cursor
 from penstock.control.plane import ControlPlane
 from penstock.control.reconcile.views import CopyView, InstanceView
 from penstock.control.store.records import ListQuery
@@ -244,7 +247,7 @@ class _AdminPages:
     async def logs(self, request: Request) -> dict[str, Any]:
         name, lines = request.path_params["name"], lines_of(request)
         await self._plane.database.call(Store.describe_endpoint, name)
-        return {"endpoint": name, "logs": await tails(self._plane.log_paths(name), lines)}
+        return {"endpoint": name} | await _logs(request, self._plane.log_paths(name), lines)
 
     async def scaling(self, request: Request) -> dict[str, Any]:
         """The scalable targets with the timelines of their decisions, oldest first: what was
@@ -269,7 +272,7 @@ class _JobPages:
         lines = lines_of(request)
         record = await self._plane.database.call(transactions.describe, request.path_params["name"])
         paths = self._plane.log_paths(deployment_name(record.name))
-        return {"job": record.name, "logs": await tails(paths, lines)}
+        return {"job": record.name} | await _logs(request, paths, lines)
 
     async def _row(self, record: JobRecord) -> dict[str, Any]:
         going = record.status in GOING
@@ -296,6 +299,16 @@ class _JobPages:
             "memory_bytes": measured.get("memory_bytes"),
             "memory_bytes_max": view.resources.memory_bytes,
         }
+
+
+async def _logs(request: Request, paths: list[Path], lines: int) -> dict[str, Any]:
+    """The last lines, or with `since` those that came after; `next` is for the next request."""
+    cursor = request.query_params.get("since", "")
+    if cursor:
+        found, following = await since(paths, cursor)
+    else:
+        found, following = await tails_and_cursor(paths, lines)
+    return {"logs": found, "next": following}
 
 
 def _moment(text: str) -> float | None:
@@ -344,6 +357,9 @@ def _row(
         "instance": view.instance_id,
         "instance_type": view.instance_type,
         "state": copy.phase if copy is not None else view.phase,
+        "phase": next(
+            (one["phase"] for one in measured.get("loading", ()) if one["copy"] == number), None
+        ),
         "outstanding": routed.get("outstanding", 0) + routed.get("others", 0),
         "request_cost": routed.get("cost"),
         "outlier": routed.get("outlier"),

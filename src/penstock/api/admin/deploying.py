@@ -10,7 +10,7 @@ import asyncio
 from pathlib import Path
 from typing import Any, Final
 
-from penstock.api.admin.answers import tails
+from penstock.api.admin.logs import tails
 from penstock.control.plane import ControlPlane
 from penstock.control.reconcile.views import CopyView, InstanceView
 from penstock.control.store.store import Store

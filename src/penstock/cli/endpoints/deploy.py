@@ -272,7 +272,10 @@ def pair(item: str) -> tuple[str, str]:
 
 
 def delete(
-    name: Annotated[str, typer.Argument(help="Name of the endpoint.")],
+    name: Annotated[str, typer.Argument(help="Name of the endpoint; none with --failed.")] = "",
+    failed: Annotated[
+        bool, typer.Option("--failed", help="All endpoints that have failed, instead of one.")
+    ] = False,
     wait: Annotated[bool, typer.Option(help="Wait until it is gone.")] = True,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     server: options.WaitOptions = options.WAIT,
@@ -282,6 +285,28 @@ def delete(
     It says what that is; on a terminal it asks first.
     """
     client = server.client()
+    if bool(name) == failed:
+        raise CallerError(
+            "usage", "delete takes the name of an endpoint, or --failed", hint="Give one of them."
+        )
+    names = [name] if name else failed_endpoints(client)
+    if not names:
+        note("no endpoint has failed")
+    for each in names:
+        _delete_one(client, each, wait=wait, yes=yes, server=server)
+
+
+def failed_endpoints(client: SageMaker) -> list[str]:
+    """Their names, oldest first."""
+    found = client.sagemaker(
+        "ListEndpoints", StatusEquals="Failed", MaxResults=100, SortOrder="Ascending"
+    )
+    return [str(one["EndpointName"]) for one in found["Endpoints"]]
+
+
+def _delete_one(
+    client: Client, name: str, *, wait: bool, yes: bool, server: options.WaitOptions
+) -> None:
     found = describe_or_damaged(client, name)
     config_name = str(found.get("EndpointConfigName", ""))
     models = _models_only_used_by(client, name, config_name)

@@ -218,7 +218,7 @@ steps:
     emit: [{kind: text, data: {text: $piece.text}}]
 """
 
-_PIPELINE: Final = '''"""Steps of the pipeline: functions with the inputs that pipeline.yaml names."""
+_PIPELINE: Final = '''"""Steps of the pipeline: functions that pipeline.yaml names."""
 
 
 def answer(question):
