@@ -18,6 +18,7 @@ from typing import Any
 
 import msgspec
 import typer
+import yaml
 from msgspec import inspect as declared
 
 from penstock import distribution
@@ -51,6 +52,9 @@ FILES: dict[str, type] = {
     "regions.yaml": RegionsKeys,
     "scenario.toml": Scenario,
 }
+#: Whole model.yaml files, from which its page takes the examples.
+EXAMPLES = ROOT / "docs" / "model_yaml_examples.yaml"
+EXAMPLE_CHARS_MAX = 70
 ERRORS = ("CallerError", "NotNowError", "ModelError", "InternalError")
 
 
@@ -147,6 +151,57 @@ def files() -> str:
         lines += ["| key | value | default | meaning |", "| --- | --- | --- | --- |"]
         lines += _keys(information(kind), "")
     return "\n".join([*lines, ""])
+
+
+def model_yaml() -> str:
+    """Every key of a model.yaml with an example, and whole files."""
+    lines = [
+        "# model.yaml",
+        "",
+        "Generated from the code; do not edit. The file lies at the root of an artifact and says",
+        "what its model is. Most artifacts need none: what a file says of itself is read from it.",
+        "`penstock init` writes one, `penstock describe` shows what is in force.",
+        "",
+        "| key | value | default | example | meaning |",
+        "| --- | --- | --- | --- | --- |",
+    ]
+    examples = model_examples()
+    for row in _keys(information(ModelFile), ""):
+        key, value, default, meaning = row.removeprefix("| ").removesuffix(" |").split(" | ")
+        example = examples.get(key.strip("`"), "")
+        shown = f"`{example}`".replace("|", "&#124;") if example else ""
+        lines.append(f"| {key} | {value} | {default} | {shown} | {meaning} |")
+    lines += ["", "## Whole files"]
+    for text in _example_files():
+        first, _, rest = text.partition("\n")
+        lines += ["", first.removeprefix("# "), "", "```yaml", rest.rstrip(), "```"]
+    return "\n".join([*lines, ""])
+
+
+def _example_files() -> list[str]:
+    """The examples as texts; each begins with a comment."""
+    return EXAMPLES.read_text().split("---\n")[1:]
+
+
+def model_examples() -> dict[str, str]:
+    """Path of a key -> the first example of its value, as YAML that fits a line."""
+    found: dict[str, str] = {}
+    for text in _example_files():
+        _note_examples(yaml.safe_load(text), "", found)
+    return found
+
+
+def _note_examples(value: Any, path: str, found: dict[str, str]) -> None:
+    if path:
+        flow = yaml.safe_dump(value, default_flow_style=True, width=10_000, sort_keys=False)
+        line = flow.removesuffix("\n").removesuffix("\n...")
+        found.setdefault(path, line if len(line) <= EXAMPLE_CHARS_MAX else "")
+    if isinstance(value, dict):
+        for key, own in value.items():
+            _note_examples(own, f"{path}.{key}" if path else key, found)
+    elif isinstance(value, list):
+        for own in value:
+            _note_examples(own, f"{path}[]", found)
 
 
 def _keys(info: Any, path: str) -> Iterator[str]:
@@ -371,6 +426,7 @@ def pages() -> dict[str, str]:
         "files.md": files(),
         "instance-types.md": instance_types(),
         "metrics.md": metrics_reference.render(),
+        "model-yaml.md": model_yaml(),
         "runtimes.md": runtimes(),
         "security-members.md": security(),
     } | {f"schemas/{name}.json": json_schema(kind) for name, kind in FILES.items()}
