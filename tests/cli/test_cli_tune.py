@@ -83,6 +83,7 @@ def test_what_is_out_of_reach_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(CallerError) as caught:
         tune(str(affine(tmp_path)), p99_ms=1e-4)
     assert caught.value.code == "p99-out-of-reach"
+    assert "the closest is" in caught.value.message
 
 
 def test_without_matplotlib_a_picture_is_refused_before_anything_is_measured(

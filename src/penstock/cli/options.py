@@ -12,7 +12,7 @@ from typing import Annotated, Any, Final, TypeVar, get_type_hints
 import typer
 
 from penstock.cli.client import Client
-from penstock.cli.waiting import Waiting
+from penstock.cli.waiting import ShownWait
 
 Command = TypeVar("Command", bound=Callable[..., None])
 
@@ -66,8 +66,8 @@ class WaitOptions(ReportOptions):
         False
     )
 
-    def waiting(self, client: object, *, at_once: bool = False) -> Waiting:
-        return Waiting(client, shown=not (self.quiet or self.json_), at_once=at_once)
+    def waiting(self, client: object, *, at_once: bool = False) -> ShownWait:
+        return ShownWait(client, shown=not (self.quiet or self.json_), at_once=at_once)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -36,7 +36,7 @@ class TellsProgress(Protocol):
         """As GET /admin/endpoints/NAME/deploying. Raises PenstockError."""
 
 
-class Waiting:
+class ShownWait:
     """Use as a context manager around a wait; `look` may be called on several threads."""
 
     def __init__(self, server: object, *, shown: bool = True, at_once: bool = False) -> None:

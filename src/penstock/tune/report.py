@@ -93,6 +93,19 @@ def _best(found: SearchResult) -> dict[str, Any]:
     }
 
 
+def closest(tuned: Tuned) -> str:
+    """Where no setting keeps the service level: the one that came nearest to it."""
+    runs = [(point.p99_s, found.setting) for found in tuned.found for point in found.points]
+    if not runs:
+        return "no setting could be tried"
+    p99_s, setting = min(runs, key=lambda run: run[0])
+    return (
+        f"no setting keeps P99 within {tuned.spec.p99_s * 1e3:g} ms: the closest is"
+        f" {p99_s * 1e3:.1f} ms, with {setting.lanes} lanes of {setting.threads} threads and"
+        f" {setting.rows_max} rows"
+    )
+
+
 def plot(tuned: Tuned) -> str:
     """Rate against P99 of the twin's runs: `o` unbeaten in both, `.` others, `-` the P99 bound."""
     points = points_of(tuned)

@@ -24,7 +24,7 @@ from penstock.cli.endpoints.deploy import (
     wait_in_service,
 )
 from penstock.cli.endpoints.listing import list_all, reading
-from penstock.cli.waiting import Waiting
+from penstock.cli.waiting import ShownWait
 from penstock.core.apply.plan import (
     Action,
     AppliedEndpointObserved,
@@ -103,7 +103,7 @@ def carry_out(
     *,
     wait: bool,
     say: Callable[[str], None],
-    waiting: Waiting | None = None,
+    waiting: ShownWait | None = None,
 ) -> None:
     """Does the steps, waits for all wanted endpoints, and deletes last.
 
@@ -188,7 +188,7 @@ def _settle(client: SageMaker, wish: AppliedEndpointSpec) -> None:
 
 
 def _wait(
-    client: SageMaker, endpoints: Iterable[AppliedEndpointSpec], waiting: Waiting | None
+    client: SageMaker, endpoints: Iterable[AppliedEndpointSpec], waiting: ShownWait | None
 ) -> None:
     def served(wish: AppliedEndpointSpec) -> dict[str, Any]:
         return wait_in_service(client, wish.name, wish.config, waiting=waiting)

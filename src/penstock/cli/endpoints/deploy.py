@@ -19,7 +19,7 @@ from penstock.cli import options
 from penstock.cli.client import Client, SageMaker, if_there
 from penstock.cli.endpoints.sample import call_text
 from penstock.cli.output import note, print_json
-from penstock.cli.waiting import Waiting
+from penstock.cli.waiting import ShownWait
 from penstock.core.apply.plan import ENDPOINT_NAME, is_version_of, versioned_name
 from penstock.errors import CallerError, ModelError, NotNowError, PenstockError
 
@@ -197,7 +197,7 @@ def describe(client: SageMaker, name: str, *, missing_ok: bool = False) -> dict[
 
 
 def wait_in_service(
-    client: SageMaker, name: str, config_name: str, *, waiting: Waiting | None = None
+    client: SageMaker, name: str, config_name: str, *, waiting: ShownWait | None = None
 ) -> dict[str, Any]:
     """Waits until the endpoint serves this configuration; `waiting` shows how far it is.
 
@@ -227,7 +227,7 @@ def wait_in_service(
         pause(deadline, f"endpoint {name} is still {described['EndpointStatus']}")
 
 
-def wait_gone(client: SageMaker, name: str, *, waiting: Waiting | None = None) -> None:
+def wait_gone(client: SageMaker, name: str, *, waiting: ShownWait | None = None) -> None:
     """Waits until a deleted endpoint can no longer be described."""
     deadline = time.monotonic() + WAIT_S_MAX
     while describe(client, name, missing_ok=True):

@@ -23,7 +23,7 @@ from penstock.cli import options, settings
 from penstock.cli.endpoints.deploy import artifact_uri, create_or_update, wait_in_service
 from penstock.cli.endpoints.sample import PAIR, TEXT, call_text, concrete
 from penstock.cli.output import note
-from penstock.cli.waiting import Waiting
+from penstock.cli.waiting import ShownWait
 from penstock.errors import CallerError, PenstockError
 from penstock.gateway.http.listener_state import raise_limit
 
@@ -155,7 +155,7 @@ async def _deploy_all(
             config_name = await asyncio.to_thread(
                 create_or_update, client, name, uri, instance_type=instance_type
             )
-            with Waiting(client, at_once=True) as waiting:
+            with ShownWait(client, at_once=True) as waiting:
                 await asyncio.to_thread(wait_in_service, client, name, config_name, waiting=waiting)
         except PenstockError as error:
             note(f"error[{error.code}]: {error.message}")
