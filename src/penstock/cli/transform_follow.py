@@ -57,8 +57,8 @@ class Progress:
             words.append(f"${reported['CostSoFar']:.4f}" + ("" if status in _ENDS else " so far"))
         if reported.get("Instances"):
             words.append(f"{reported['Instances']} instance{'s'[: reported['Instances'] > 1]}")
-        if reported.get("ShownWait"):
-            words.append(f"waits ({reported.get('WaitingMessage') or reported['ShownWait']})")
+        if reported.get("Waiting"):
+            words.append(f"waits ({reported.get('WaitingMessage') or reported['Waiting']})")
         share = min(1.0, done / total) if total else None
         return cls(status, share, ", ".join(words))
 
@@ -229,7 +229,7 @@ def status_rows(job: Row) -> list[list[object]]:
     """A row for each instance; a job without instances has one, which says what it waits for."""
     reported = job["progress"]
     speed, left_s = reported["RecordsPerSecond"], reported["EtaSeconds"]
-    waits = f"waits: {reported['ShownWait']}" if reported.get("ShownWait") else None
+    waits = f"waits: {reported['Waiting']}" if reported.get("Waiting") else None
     own = [
         job["job"],
         job["status"],
