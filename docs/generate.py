@@ -18,8 +18,10 @@ from typing import Any
 
 import msgspec
 import typer
+import yaml
 from msgspec import inspect as declared
 
+from penstock import distribution
 from penstock.api.sagemaker import security_members
 from penstock.artifacts.description.builds import BuildsFile
 from penstock.artifacts.description.model_yaml import ModelFile
@@ -50,6 +52,9 @@ FILES: dict[str, type] = {
     "regions.yaml": RegionsKeys,
     "scenario.toml": Scenario,
 }
+#: Whole model.yaml files, from which its page takes the examples.
+EXAMPLES = ROOT / "docs" / "model_yaml_examples.yaml"
+EXAMPLE_CHARS_MAX = 70
 ERRORS = ("CallerError", "NotNowError", "ModelError", "InternalError")
 
 
@@ -146,6 +151,57 @@ def files() -> str:
         lines += ["| key | value | default | meaning |", "| --- | --- | --- | --- |"]
         lines += _keys(information(kind), "")
     return "\n".join([*lines, ""])
+
+
+def model_yaml() -> str:
+    """Every key of a model.yaml with an example, and whole files."""
+    lines = [
+        "# model.yaml",
+        "",
+        "Generated from the code; do not edit. The file lies at the root of an artifact and says",
+        "what its model is. Most artifacts need none: what a file says of itself is read from it.",
+        "`penstock init` writes one, `penstock describe` shows what is in force.",
+        "",
+        "| key | value | default | example | meaning |",
+        "| --- | --- | --- | --- | --- |",
+    ]
+    examples = model_examples()
+    for row in _keys(information(ModelFile), ""):
+        key, value, default, meaning = row.removeprefix("| ").removesuffix(" |").split(" | ")
+        example = examples.get(key.strip("`"), "")
+        shown = f"`{example}`".replace("|", "&#124;") if example else ""
+        lines.append(f"| {key} | {value} | {default} | {shown} | {meaning} |")
+    lines += ["", "## Whole files"]
+    for text in _example_files():
+        first, _, rest = text.partition("\n")
+        lines += ["", first.removeprefix("# "), "", "```yaml", rest.rstrip(), "```"]
+    return "\n".join([*lines, ""])
+
+
+def _example_files() -> list[str]:
+    """The examples as texts; each begins with a comment."""
+    return EXAMPLES.read_text().split("---\n")[1:]
+
+
+def model_examples() -> dict[str, str]:
+    """Path of a key -> the first example of its value, as YAML that fits a line."""
+    found: dict[str, str] = {}
+    for text in _example_files():
+        _note_examples(yaml.safe_load(text), "", found)
+    return found
+
+
+def _note_examples(value: Any, path: str, found: dict[str, str]) -> None:
+    if path:
+        flow = yaml.safe_dump(value, default_flow_style=True, width=10_000, sort_keys=False)
+        line = flow.removesuffix("\n").removesuffix("\n...")
+        found.setdefault(path, line if len(line) <= EXAMPLE_CHARS_MAX else "")
+    if isinstance(value, dict):
+        for key, own in value.items():
+            _note_examples(own, f"{path}.{key}" if path else key, found)
+    elif isinstance(value, list):
+        for own in value:
+            _note_examples(own, f"{path}[]", found)
 
 
 def _keys(info: Any, path: str) -> Iterator[str]:
@@ -299,7 +355,8 @@ def instance_types() -> str:
         "models need and take ([how](../howto/instance-types.md)), unless the setting",
         "`control.capacity` is `strict`: then they are set aside too, with half of the machine's",
         "memory at most. Any other name of the form `ml.<family>.<size>` is accepted, with figures",
-        "derived from its size. An instance that takes more memory than its type allows is ended,",
+        "derived from its size, unless it seems to be a known one misspelt.",
+        "An instance that takes more memory than its type allows is ended,",
         "says so, and is started again.",
         "",
         "Prices are US dollars per hour and are for cost reports, nothing is decided by them:",
@@ -353,7 +410,7 @@ def runtimes() -> str:
         triton = ", ".join(f"`{word}`" for word in one.triton)
         keys = ", ".join(f"`{key}`" for key in sorted(one.options))
         lanes = "threads" if one.in_threads else "processes"
-        extra = f"`penstock[{one.extra}]`" if one.extra else ""
+        extra = f"`{distribution.NAME}[{one.extra}]`" if one.extra else ""
         lines.append(
             f"| `{one.name}` | {one.title} | {files} | {triton} | `{one.task}` | {keys} | {lanes} |"
             f" {extra} |"
@@ -370,6 +427,7 @@ def pages() -> dict[str, str]:
         "files.md": files(),
         "instance-types.md": instance_types(),
         "metrics.md": metrics_reference.render(),
+        "model-yaml.md": model_yaml(),
         "runtimes.md": runtimes(),
         "security-members.md": security(),
     } | {f"schemas/{name}.json": json_schema(kind) for name, kind in FILES.items()}

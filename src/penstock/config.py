@@ -40,7 +40,7 @@ class ListenConfig:
     #: processes that share the ports; 0 = chosen by the machine's cores
     gateways: Annotated[int, Meta(ge=0, le=64)] = 0
     tls_cert: Path | None = None  #: PEM chain; both TLS files or neither
-    tls_key: Path | None = None
+    tls_key: Path | None = None  #: PEM key of the chain
     auth: bool = False  #: every request needs SigV4 or a bearer key
     insecure: bool = False  #: allow a non-loopback address without credentials
     #: names of the server that requests may use besides its own; "*" = any
@@ -64,6 +64,7 @@ class LimitConfig:
     #: total size of the bodies of all requests that are being read or wait for an answer
     bodies_bytes_max: Annotated[int, Meta(ge=1, le=2**40)] = 512 * 2**20
     head_bytes_max: Annotated[int, Meta(ge=1024, le=2**20)] = 65_536  #: request line and headers
+    #: connections at once; more are closed when they are made
     connections_max: Annotated[int, Meta(ge=1, le=1_000_000)] = 10_000
     # A new connection that sends nothing must not cost as much as an idle one may.
     head_timeout_s: _Number = 20.0  #: for a head, from its first byte (the first: from the connect)
@@ -96,7 +97,7 @@ class ControlConfig:
     #: file with the key that encrypts access keys, the same for all servers of a database; none =
     #: keys.key in the state directory
     key_file: Path | None = None
-    account_id: str = "123456789012"
+    account_id: str = "123456789012"  #: AWS account in ARNs
     region: str = "us-east-1"  #: region in ARNs for requests without a credential scope
     s3_endpoint: str = ""  #: S3-compatible endpoint for s3:// artifacts; empty = AWS's own
     s3_local: dict[str, Path] = field(default_factory=dict)  #: bucket -> local directory
@@ -138,8 +139,8 @@ class ScalingConfig:
     high_resolution_high_periods: _Periods = 2  #: above the target before capacity is added
     high_resolution_low_periods: _Periods = 90  #: below the target before capacity is taken away
     standard_period_s: _Period = 60  #: as high_resolution_period_s
-    standard_high_periods: _Periods = 3
-    standard_low_periods: _Periods = 15
+    standard_high_periods: _Periods = 3  #: as high_resolution_high_periods
+    standard_low_periods: _Periods = 15  #: as high_resolution_low_periods
     #: share of the target below which a metric counts as low
     low_share: Annotated[float, Meta(ge=0.01, le=1.0)] = 0.9
     cooldown_s_max: _Number = 604_800.0  #: longer cooldowns of policies are shortened to this
@@ -170,4 +171,5 @@ class ServerConfig:
     control: ControlConfig = field(default_factory=ControlConfig)
     scaling: ScalingConfig = field(default_factory=ScalingConfig)
     telemetry: TelemetryConfig = field(default_factory=TelemetryConfig)
+    #: least severe messages that are written
     log_level: Annotated[str, one_of(LOG_LEVELS)] = "info"

@@ -45,7 +45,7 @@ class Keys(msgspec.Struct, forbid_unknown_fields=True):
 class Versioned:
     """Base of declarations of whole files; it has no slots, so that another base may have them."""
 
-    schema: Version
+    schema: Version  #: version of the file's form
 
 
 def one_of(names: Sequence[str] | Callable[[], Sequence[str]]) -> Meta:

@@ -348,9 +348,18 @@ def test_a_generation_image_is_refused_unless_the_artifact_explains_itself(tmp_p
     assert detect(tmp_path, image="vllm/vllm-openai").description.runtime == "onnxruntime"
 
 
+def test_a_plain_file_beside_an_image_that_nothing_knows_is_refused(tmp_path: Path) -> None:
+    """The image would have said how the file is served; nginx says nothing."""
+    write(tmp_path, {"model.onnx": onnx_bytes()})
+    assert error_of(lambda: detect(tmp_path, image="nginx")).code == "image-not-mapped"
+    of_an_account = "123456789012.dkr.ecr.us-east-1.amazonaws.com/ours:1"
+    assert detect(tmp_path, image=of_an_account).description.runtime == "openvino"
+
+
 def test_an_unknown_image_is_no_obstacle_to_a_known_layout(tmp_path: Path) -> None:
-    write(tmp_path / "known", {"model.onnx": onnx_bytes()})
-    assert detect(tmp_path / "known", image="registry/ours:1").description.runtime == "openvino"
+    own = {"model.onnx": onnx_bytes(), "model.yaml": "{schema: 1, runtime: onnxruntime}"}
+    write(tmp_path / "known", own)
+    assert detect(tmp_path / "known", image="registry/ours:1").description.runtime == "onnxruntime"
     write(tmp_path / "unknown", {"weights.dat": ""})
     error = error_of(lambda: detect(tmp_path / "unknown", image="registry/ours:1"))
     assert error.code == "image-not-mapped"

@@ -187,3 +187,6 @@ def test_a_slip_in_a_name_of_our_own_family_is_told_and_not_guessed() -> None:
     with pytest.raises(CallerError, match=r"ml\.local\.smal"):
         catalogue.resolve("ml.local.smal")
     assert catalogue.resolve("ml.m99.large").resources.cores > 0
+    with pytest.raises(CallerError) as caught:
+        catalogue.resolve("ml.m5.xlrge")
+    assert caught.value.hint == "Did you mean ml.m5.xlarge?"

@@ -125,7 +125,7 @@ def test_without_pyarrow_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     data = TransformInput(uri="file:///in", content_type=PARQUET)
     error = error_of(lambda: Processing(DataProcessing(), data, TransformOutput(uri="file:///out")))
-    assert (error.code, "penstock[parquet]" in error.hint) == ("parquet-missing", True)
+    assert (error.code, "[parquet]" in error.hint) == ("parquet-missing", True)
 
 
 def test_reading_lines_does_not_import_pyarrow() -> None:

@@ -1,4 +1,4 @@
-"""`python -m penstock.sim`: what is printed, the JSON of the last line, seeds and mistakes."""
+"""`python -m penstock.sim`: what is printed, the file with all of it, seeds and mistakes."""
 
 from __future__ import annotations
 
@@ -38,7 +38,14 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_each_scenario_is_told_and_the_last_line_is_json(
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The report is written below the current folder."""
+    (tmp_path / "cwd").mkdir()
+    monkeypatch.chdir(tmp_path / "cwd")
+
+
+def test_each_scenario_is_told_a_summary_comes_last_and_all_of_it_is_in_a_file(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main([str(folder)], {}) == 0
@@ -62,7 +69,11 @@ def test_each_scenario_is_told_and_the_last_line_is_json(
         "          3 rows  ######################################## 1",
         "  utilisation   0.333",
     ]
-    report = orjson.loads(lines[-1])
+    assert lines[-1] == "all figures: build/sim.json"
+    assert lines[-2].startswith("2 scenarios, ")
+    assert lines[-3].startswith("waves ")
+    assert "4 of" in lines[-3]
+    report = orjson.loads(Path("build/sim.json").read_bytes())
     assert set(report["scenarios"]) == {"again", "waves"}
     assert report["scenarios"]["waves"]["digest"] == report["scenarios"]["again"]["digest"]
     assert report["scenarios"]["waves"]["actions"] == 6

@@ -29,7 +29,7 @@ def test_without_the_extra_the_reason_names_what_to_install(server: Server, tmp_
     try:
         reason = server.settled("uncompiled")["FailureReason"]
         assert "must be compiled before they are served" in reason
-        assert "pip install 'penstock[compile]'" in reason
+        assert "[compile]" in reason
         assert "penstock compile" in reason
     finally:
         server.client("sagemaker").delete_endpoint(EndpointName="uncompiled")

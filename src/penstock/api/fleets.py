@@ -18,6 +18,7 @@ from penstock.config import FLEET_LOCAL, ServerConfig
 from penstock.control.artifact_door import ArtifactDoor
 from penstock.control.instances.under_way import Elsewhere
 from penstock.core.resources import ComputeResources
+from penstock.distribution import install_command
 from penstock.errors import CallerError, NotNowError
 from penstock.fleet.base import Fleet
 from penstock.fleet.identity import contexts
@@ -121,7 +122,7 @@ def _ray_fleet(config: ServerConfig, address: str, authority: Authority, clock: 
         raise CallerError(
             "ray-missing",
             f"--fleet {config.control.fleet} needs Ray, which is not installed here",
-            hint="pip install 'penstock[ray]'",
+            hint=install_command("ray"),
         ) from error
     return RayFleet(
         address,

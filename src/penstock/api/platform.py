@@ -234,6 +234,10 @@ class Platform:
         """One internal control plane call; raises CallerError as a client would see it."""
         return await self._control.sagemaker(operation, members)
 
+    async def deploying(self, endpoint: str) -> dict[str, Any]:
+        """How far an endpoint is (`api/admin/deploying`). Raises CallerError."""
+        return await self._control.deploying(endpoint)
+
     def model_of(self, endpoint: str) -> dict[str, Any]:
         """An endpoint's model as its first copy described it; {} before there is one."""
         routes = self._dispatcher.routes(endpoint)

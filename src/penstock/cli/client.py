@@ -63,6 +63,14 @@ class Client:
         status, _, answered = self.request(method, f"/admin{path}", body, headers)
         return answer_of(status, answered)
 
+    def deploying(self, endpoint: str) -> dict[str, Any]:
+        """How far an endpoint is (`cli.waiting.TellsProgress`)."""
+        return self.admin(f"/endpoints/{quote(endpoint, safe='')}/deploying")
+
+    @property
+    def has_key(self) -> bool:
+        return bool(self._key)
+
     def invoke(
         self, endpoint: str, body: bytes, headers: dict[str, str]
     ) -> tuple[bytes, dict[str, str]]:

@@ -11,7 +11,7 @@ from penstock import __version__
 from penstock.cli import cost, options, output, settings
 from penstock.cli.artifacts import compile as compile_command
 from penstock.cli.artifacts import package, tune
-from penstock.cli.endpoints import apply, deploy, explain, invoke, models, status
+from penstock.cli.endpoints import apply, deploy, describe, explain, init, invoke, models, status
 from penstock.cli.jobs import jobs, schedule
 from penstock.cli.server import keys, logs, orchestrator, traffic, up
 from penstock.errors import CallerError, PenstockError
@@ -23,7 +23,7 @@ INTERRUPTED = 130  #: what a shell reports for a command that Ctrl-C ended
 app = typer.Typer(
     name="penstock",
     help="Self-hosted inference behind the APIs that teams already call.",
-    add_completion=False,
+    add_completion=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
@@ -51,9 +51,11 @@ options.command(app, "orchestrator")(orchestrator.orchestrator)
 options.command(app, "compile")(compile_command.compile_)
 options.command(app, "tune")(tune.tune)
 options.command(app, "deploy")(deploy.deploy)
+options.command(app, "init")(init.init)
 options.command(app, "package")(package.package)
 options.command(app, "apply")(apply.apply)
 options.command(app, "status")(status.status)
+options.command(app, "describe")(describe.describe)
 options.command(app, "invoke")(invoke.invoke)
 options.command(app, "logs")(logs.logs)
 options.command(app, "delete")(deploy.delete)

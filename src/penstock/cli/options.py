@@ -12,6 +12,7 @@ from typing import Annotated, Any, Final, TypeVar, get_type_hints
 import typer
 
 from penstock.cli.client import Client
+from penstock.cli.waiting import ShownWait
 
 Command = TypeVar("Command", bound=Callable[..., None])
 
@@ -55,6 +56,18 @@ class ReportOptions(ServerOptions):
     """The same for a command that also prints JSON."""
 
     json_: Json = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaitOptions(ReportOptions):
+    """The same for a command that may wait for long."""
+
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Do not show what it waits for.")] = (
+        False
+    )
+
+    def waiting(self, client: object, *, at_once: bool = False) -> ShownWait:
+        return ShownWait(client, shown=not (self.quiet or self.json_), at_once=at_once)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,6 +119,7 @@ class GatewayGuardOptions(GuardOptions):
 #: Nothing given: defaults of parameters.
 SERVER: Final = ServerOptions()
 REPORT: Final = ReportOptions()
+WAIT: Final = WaitOptions()
 ADDRESS: Final = AddressOptions()
 GATEWAY_ADDRESS: Final = GatewayAddressOptions()
 GUARD: Final = GuardOptions()

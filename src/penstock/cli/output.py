@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import sys
 from collections.abc import Iterable, Sequence
@@ -11,8 +12,10 @@ from typing import Any, Final, NoReturn
 
 from penstock.errors import PenstockError
 
-#: Longer than any row: a FailureReason has 1,024 characters.
-LINE_CHARS_MAX = 4096
+#: Longer than any row of cells that were cut.
+_LINE_CHARS_MAX: Final = 4096
+#: A FailureReason has up to 1,024 characters: without a terminal a cell shows this much of it.
+CELL_CHARS_MAX: Final = 120
 
 
 def print_json(value: Any) -> None:
@@ -21,7 +24,8 @@ def print_json(value: Any) -> None:
 
 
 def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """A table on standard output; plain when it isn't a terminal."""
+    """A table on standard output. Where that is no terminal each row has one line, however long,
+    and long cells are cut: `--json` has all of them."""
     from rich.console import Console  # noqa: PLC0415 - 80 ms that JSON output never pays
     from rich.table import Table  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415
@@ -29,11 +33,23 @@ def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[obje
     table = Table(title=title or None, title_justify="left", show_edge=False, pad_edge=False)
     for column in columns:
         table.add_column(column, overflow="fold")
+    terminal = sys.stdout.isatty()
     for row in rows:
+        cells = ("" if cell is None else str(cell) for cell in row)
         # As text, since brackets in a name are no markup.
-        table.add_row(*(Text("" if cell is None else str(cell)) for cell in row))
-    # A program that reads the table gets each row on one line, however long.
-    Console(width=None if sys.stdout.isatty() else LINE_CHARS_MAX).print(table)
+        table.add_row(*(Text(cell if terminal else _cut(cell)) for cell in cells))
+    if terminal:
+        Console().print(table)
+        return
+    drawn = io.StringIO()
+    Console(width=_LINE_CHARS_MAX, file=drawn).print(table)
+    for line in drawn.getvalue().splitlines():
+        print(line.rstrip())
+
+
+def _cut(cell: str) -> str:
+    line = " ".join(cell.split("\n"))
+    return line if len(line) <= CELL_CHARS_MAX else f"{line[: CELL_CHARS_MAX - 1]}…"
 
 
 def print_found(

@@ -11,11 +11,11 @@ import importlib
 import importlib.util
 from typing import Any
 
+from penstock.distribution import install_command
 from penstock.errors import CallerError
 
 #: Modules that are installed by this extra alone.
 EXTRA = ("torch", "transformers", "nncf", "safetensors", "sentencepiece")
-INSTALL = "pip install 'penstock[compile]'"
 _TELLING = ("openvino", "nncf")
 
 
@@ -34,7 +34,8 @@ def need(name: str) -> Any:
         raise CallerError(
             "compile-not-installed",
             f"compiling needs {error.name or name}, which is not installed",
-            hint=f"{INSTALL}; where the model is served it is not needed.",
+            hint="It is not needed where the model is served. Install it here: "
+            + install_command("compile"),
         ) from None
     except (ImportError, RuntimeError, OSError) as error:
         # torchvision of another build than torch breaks the import of transformers with a
@@ -43,7 +44,7 @@ def need(name: str) -> Any:
             "compile-install-broken",
             f"{name} can't be imported: {first_line(error)}",
             hint="If it names torchvision: pip uninstall torchvision (nothing here uses it). "
-            f"Otherwise reinstall: {INSTALL}.",
+            f"Otherwise reinstall: {install_command('compile')}",
         ) from None
 
 

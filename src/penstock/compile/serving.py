@@ -14,17 +14,18 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from penstock import __version__
 from penstock.artifacts.description import model_yaml
 from penstock.artifacts.detection.generation_layout import is_language_model
-from penstock.compile.libraries import INSTALL, missing
+from penstock.compile.libraries import missing
 from penstock.compile.source.source import open_source
 from penstock.compile.targets import AUTO, target_of
 from penstock.core.blame.crashed_instances import is_crash
+from penstock.distribution import install_command
 from penstock.durable_files import try_lock
 from penstock.errors import CallerError, ModelError, NotNowError, PenstockError, from_dict
 from penstock.runtimes.processor import instruction_set_here
@@ -59,6 +60,7 @@ def compile_for_serving(
     target: str = AUTO,
     timeout_s: float = 3600.0,
     cancelled: threading.Event | None = None,
+    log: Callable[[str], None] = lambda line: None,
 ) -> Path:
     """The artifact that `root` compiles to, from the cache if it was compiled before.
 
@@ -72,6 +74,7 @@ def compile_for_serving(
             and the cores of served models: the CPU's BF16 where it has it, else FP32, and INT8
             weights for language models, whose speed is that of reading the weights.
         cancelled: once it is set, the compile soon stops.
+        log: called on a thread with each line that the compile prints.
 
     Raises CallerError (`compile-not-installed`, and those of the compile, `parity-failed` among
     them), NotNowError (`compile-timeout`, `compile-cancelled`), ModelError (`compile-crashed`).
@@ -94,14 +97,14 @@ def compile_for_serving(
             "compile-not-installed",
             "the model is Hugging Face weights, which must be compiled before they are served, "
             f"and {', '.join(lacking)} are not installed here",
-            hint=f"{INSTALL} on this machine, or run 'penstock compile' elsewhere and deploy what "
-            "it makes.",
+            hint="Run 'penstock compile' elsewhere and deploy what it makes, or install them here: "
+            + install_command("compile"),
         )
     until = time.monotonic() + timeout_s
     cache_dir.mkdir(parents=True, exist_ok=True)
     with _locked(cache_dir / f".{key}.lock", until, cancelled):
         if not (entry / model_yaml.FILE_NAME).is_file():
-            _compile_in_child(root, entry, target, until, cancelled)
+            _compile_in_child(root, entry, target, until, cancelled, log)
     return entry
 
 
@@ -113,7 +116,12 @@ def _step_into(root: Path) -> Path:
 
 
 def _compile_in_child(
-    root: Path, entry: Path, target: str, until: float, cancelled: threading.Event | None
+    root: Path,
+    entry: Path,
+    target: str,
+    until: float,
+    cancelled: threading.Event | None,
+    log: Callable[[str], None],
 ) -> None:
     try:
         child = start_child([str(root), str(entry), target])
@@ -123,7 +131,14 @@ def _compile_in_child(
     with child:
         # Read on a thread: a child would block when it has printed more than a pipe holds.
         output: list[str] = []
-        reader = threading.Thread(target=lambda: output.extend(child.stdout or ()), daemon=True)
+
+        def read() -> None:
+            for line in child.stdout or ():
+                output.append(line)
+                if not line.startswith("{"):  # an error for this process
+                    log(line.rstrip())
+
+        reader = threading.Thread(target=read, daemon=True)
         reader.start()
         try:
             while child.poll() is None:

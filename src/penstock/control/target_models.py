@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol
 
-from penstock.artifacts.model_prefix import ModelEntry, ModelPrefix
+from penstock.artifacts.model_prefix import ModelEntry, ModelPrefix, not_found
 from penstock.artifacts.sources.source import ArtifactSettings, shown_uri
 from penstock.control.instances.instance_client import ANSWER_S, InstanceClient, Json
 from penstock.control.instances.ledger import EndpointLedger
@@ -259,9 +259,13 @@ class TargetModels:
 
     async def pin(self, endpoint: str, model: str, pinned: bool = True) -> None:
         """Pins or unpins: no host evicts a pinned model, also not one that starts later. Loads
-        nothing."""
+        nothing. Raises CallerError (`target-model-not-found`) before anything is pinned."""
         found = self._found(endpoint)
         self._checked(found, model)
+        if pinned and found.sources:
+            there = await asyncio.gather(*(self._artifact(one, model) for one in found.sources))
+            if all(one["state"] == "missing" for one in there):
+                raise not_found(model, there[0]["uri"])
         async with self._record.telling:
             await self._record.pin(found.endpoint, model, pinned)
             await self._everywhere(endpoint, model, 0.0, pin=model, pinned=pinned)

@@ -15,6 +15,7 @@ power of each accelerator.
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Collection
 from dataclasses import dataclass, replace
@@ -186,7 +187,7 @@ class InstanceCatalogue:
 
         Raises:
             CallerError: `unknown-instance-type`, the name is not of the form `ml.<family>.<size>`,
-                or of our own family and not one of its sizes.
+                or of our own family and not one of its sizes, or a known name misspelt.
         """
         if name == MACHINE_TYPE and not self._many_machines:
             return _own(name, self.machine)
@@ -199,6 +200,13 @@ class InstanceCatalogue:
                 "unknown-instance-type",
                 f"{name!r} is not an instance type",
                 hint=f"Use {', '.join(self._own_names())}, or AWS's ml.* names.",
+            )
+        meant = _misspelt(name)
+        if meant:
+            raise CallerError(
+                "unknown-instance-type",
+                f"{name!r} is not an instance type",
+                hint=f"Did you mean {meant}?",
             )
         facts = AWS_INSTANCE_TYPES.get(name) or _derived(name)
         named = ComputeResources(
@@ -244,6 +252,15 @@ def _own(name: str, resources: ComputeResources) -> InstanceType:
 def _accelerators(name: str) -> int:
     """The number that AWS gives, whatever this machine has."""
     return AWS_INSTANCE_TYPES[name].accelerators if name in AWS_INSTANCE_TYPES else 0
+
+
+def _misspelt(name: str) -> str:
+    """The known name that was meant, where the size of `name` is one that no type has; else ""."""
+    size = name.rsplit(".", 1)[1]
+    if name in AWS_INSTANCE_TYPES or size in _SIZE_CORES or _MULTIPLE.fullmatch(size):
+        return ""
+    (near, *_) = [*difflib.get_close_matches(name, AWS_INSTANCE_TYPES, 1, cutoff=0.85), ""]
+    return near
 
 
 def _derived(name: str) -> AwsInstanceType:

@@ -52,6 +52,7 @@ from penstock.instance.engines.lane_threads import LaneEvents, LaneThreads
 from penstock.instance.in_flight_counts import InFlightCounts
 from penstock.instance.loading.load import LoadCall, Prepared, prepared
 from penstock.instance.loading.loaded import Loaded
+from penstock.instance.loading.phases import FETCHING, LOADING, LoadPhases
 from penstock.instance.memory.account import MemoryAccount
 from penstock.instance.memory.use import MemoryUse
 from penstock.instance.settings import InstanceSettings, imported_since
@@ -95,7 +96,7 @@ class InstanceServer:
         self._loaded: dict[int, Loaded | HostedModels | LoadedAdapter] = {}
         self._hosts: dict[int, ModelHost] = {}  #: those copies that host target models, by number
         self._loop_lag = LoopLag()
-        self._loading: set[int] = set()
+        self._loading = LoadPhases(self.clock)
         #: Modules that were imported before any model was loaded
         self._imported = frozenset(sys.modules)
         self._prepared: dict[int, Prepared] = {}
@@ -255,21 +256,25 @@ class InstanceServer:
             with self._busy_with(wanted.copy):
                 return await self._adapters.prepare(wanted)
         with self._busy_with(wanted.copy):
-            model = await prepared(wanted, self._settings)
+            model = await self._prepared_now(wanted)
             need = await asyncio.to_thread(self._memory.need, model)
         self._prepared[wanted.copy] = model
         return {"digest": model.digest, "need": dataclasses.asdict(need)}
+
+    async def _prepared_now(self, wanted: LoadCall) -> Prepared:
+        phase = partial(self._loading.enter, wanted.copy)
+        return await prepared(wanted, self._settings, phase=phase)
 
     @contextlib.contextmanager
     def _busy_with(self, number: int) -> Iterator[None]:
         """Raises CallerError if such a copy exists or is being loaded."""
         if number in self.copies or number in self._loading:
             raise CallerError("copy-exists", f"copy {number} is already here")
-        self._loading.add(number)
+        self._loading.begin(number, LOADING if number in self._prepared else FETCHING)
         try:
             yield
         finally:
-            self._loading.discard(number)
+            self._loading.end(number)
 
     async def _load(self, connection: Connection, call: dict[str, Any]) -> dict[str, Any]:
         wanted = LoadCall.from_dict(call, self._settings)
@@ -284,7 +289,7 @@ class InstanceServer:
         memory_before = resident_bytes(os.getpid())
         listener = LaneEvents()
         with self._busy_with(number):
-            model = self._prepared.pop(number, None) or await prepared(wanted, self._settings)
+            model = self._prepared.pop(number, None) or await self._prepared_now(wanted)
             async with self._memory.loading(model):
                 loaded = await load(model, listener)
         copy = loaded.copy(
@@ -401,7 +406,7 @@ class InstanceServer:
             "rss_bytes": resident_bytes(pid),
             **self._memory.measured(),
             "cpu_s": cpu_s(pid),
-            "loading": sorted(self._loading),
+            "loading": self._loading.to_list(),
             "loop_lag": self._loop_lag.seen().to_dict(),
             "copies": copies,
         }

@@ -32,7 +32,8 @@ from penstock.instance.copy import Copy, CopyCall
 from penstock.instance.loading.load import Prepared
 from penstock.instance.loading.load import load as load_cold
 from penstock.instance.loading.loaded import Loaded
-from penstock.runtimes.base import LaneListener, Returned
+from penstock.instance.loading.phases import WARMING_UP
+from penstock.runtimes.base import LaneListener, LoadContext, Returned
 from penstock.runtimes.tensor_bytes import NUMPY, encode_raw, objects
 from penstock.wire import frames
 from penstock.wire.frames import RequestMeta
@@ -129,9 +130,11 @@ async def load(model: Prepared, listener: LaneListener) -> Loaded:
     context = model.context
     until = loop.time() + context.startup_timeout_s
     loaded = await load_cold(model, listener)
+    loaded.described["sample"] = await asyncio.to_thread(_sample, context)
     if not context.description.warmup:
         return loaded
     began = loop.time()
+    context.phase(WARMING_UP)
     try:
         async with asyncio.timeout_at(until):
             await _warm_up(loaded, context.model_dir, context.description.warmup)
@@ -147,6 +150,23 @@ async def load(model: Prepared, listener: LaneListener) -> Loaded:
         raise
     loaded.warm_up_s = loop.time() - began
     return loaded
+
+
+_SAMPLE_BYTES_MAX: Final = 8192
+
+
+def _sample(context: LoadContext) -> dict[str, str] | None:
+    """The first warm-up request that is a short text, to be shown as an example of a request."""
+    for each in context.description.warmup:
+        if each.tensors:
+            continue
+        try:
+            meta, body = request_of(context.model_dir, each)
+            if len(body) <= _SAMPLE_BYTES_MAX:
+                return {"content_type": meta.content_type or "", "body": body.decode()}
+        except (PenstockError, UnicodeDecodeError):
+            continue  # a wrong request is told by the warm-up itself
+    return None
 
 
 async def _warm_up(loaded: Loaded, root: Path, requests: tuple[WarmUp, ...]) -> None:

@@ -116,6 +116,8 @@ class LoadContext:
     interpreter: str = ""
     startup_timeout_s: float = 600.0
     log: Callable[[str], None] = lambda line: None  #: gets each line of the model's output
+    #: Called on any thread with what the load does now (`instance.loading.phases`)
+    phase: Callable[[str], None] = lambda name: None
     #: The copy does a job: the same rows must give the same bytes at any time
     offline: bool = False
     #: Its name in requests, where a host of target models loads it; "" = it is none

@@ -12,6 +12,7 @@ import os
 import platform
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,9 @@ def main(arguments: list[str], environment: dict[str, str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m penstock.sim", description=__doc__)
     parser.add_argument("paths", nargs="+", type=Path, help="scenario files or their directories")
     parser.add_argument("--seed", help="instead of the seed of each file")
+    parser.add_argument(
+        "--json", type=Path, default=Path("build/sim.json"), help="file for the whole report"
+    )
     chosen = parser.parse_args(arguments)
     try:
         seed = _seed(chosen.seed or environment.get("SEED"))
@@ -39,8 +43,23 @@ def main(arguments: list[str], environment: dict[str, str]) -> int:
     except CallerError as error:
         print(f"error[{error.code}]: {error.message}\nhint: {error.hint}", file=sys.stderr)
         return 2
-    print(orjson.dumps(report).decode())
+    written = orjson.dumps(report, option=orjson.OPT_INDENT_2)
+    chosen.json.parent.mkdir(parents=True, exist_ok=True)
+    chosen.json.write_bytes(written)
+    print(summary(report))
+    print(f"all figures: {chosen.json}")
     return 0
+
+
+def summary(report: Mapping[str, Any]) -> str:
+    """One line for each scenario, and one for all."""
+    rows = [
+        f"{name:<28} {one['answered']:>9,} of {one['requests']:>9,} answered, "
+        f"P99 {one['latency_ms'].get('p99', 0.0):,.1f} ms, digest {one['digest'][:12]}"
+        for name, one in report["scenarios"].items()
+    ]
+    speed = f"{report['simulated_requests_per_s']:,.0f} requests simulated per second"
+    return "\n".join([*rows, f"{len(rows)} scenarios, {speed}"])
 
 
 def _seed(text: str | None) -> int | None:

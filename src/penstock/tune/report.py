@@ -11,6 +11,7 @@ import importlib.util
 from pathlib import Path
 from typing import Any
 
+from penstock.distribution import install_command
 from penstock.durable_files import check_output, output
 from penstock.errors import CallerError
 from penstock.tune.procedure import Tuned
@@ -92,6 +93,19 @@ def _best(found: SearchResult) -> dict[str, Any]:
     }
 
 
+def closest(tuned: Tuned) -> str:
+    """Where no setting keeps the service level: the one that came nearest to it."""
+    runs = [(point.p99_s, found.setting) for found in tuned.found for point in found.points]
+    if not runs:
+        return "no setting could be tried"
+    p99_s, setting = min(runs, key=lambda run: run[0])
+    return (
+        f"no setting keeps P99 within {tuned.spec.p99_s * 1e3:g} ms: the closest is"
+        f" {p99_s * 1e3:.1f} ms, with {setting.lanes} lanes of {setting.threads} threads and"
+        f" {setting.rows_max} rows"
+    )
+
+
 def plot(tuned: Tuned) -> str:
     """Rate against P99 of the twin's runs: `o` unbeaten in both, `.` others, `-` the P99 bound."""
     points = points_of(tuned)
@@ -142,7 +156,8 @@ def check_drawable(path: Path) -> None:
         raise CallerError(
             "matplotlib-missing",
             f"{path} cannot be drawn: matplotlib is not installed",
-            hint="pip install 'penstock[tune]', or leave --png out: the plot is printed as text.",
+            hint="Leave --png out (the plot is printed as text), or install it: "
+            + install_command("tune"),
         )
     check_output(path)
 

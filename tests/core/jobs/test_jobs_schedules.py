@@ -397,3 +397,8 @@ def test_what_makes_no_run_is_refused(members: dict[str, Any], words: str) -> No
 
 def test_what_is_no_object_is_left_for_the_api_to_refuse() -> None:
     check({"TransformInput": [], "TransformOutput": {"S3OutputPath": 5}}, "nightly", BERLIN)
+
+
+def test_a_placeholder_that_is_none_is_named_as_it_was_written() -> None:
+    with pytest.raises(CallerError, match=r"'\{day_of\}' in"):
+        check({"TransformJobName": "n-{due}-{day_of}"}, "nightly", zone_of("UTC"))

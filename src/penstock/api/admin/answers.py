@@ -1,10 +1,8 @@
-"""Shared parts of the admin API's pages: errors, numbers in queries, and the last lines of logs."""
+"""Shared parts of the admin API's pages: errors, and numbers in queries."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping
-from pathlib import Path
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
 from starlette.requests import Request
@@ -44,26 +42,6 @@ def whole_number(text: str, most: int) -> int | None:
 LIMIT_DEFAULT: Final = 100
 LINES_DEFAULT: Final = 100
 LINES_MAX: Final = 10_000
-#: Most bytes read from the end of a log: a longer tail is of no use in a terminal.
-TAIL_BYTES_MAX: Final = 4 << 20
-
-
-async def tails(paths: Iterable[Path], lines: int) -> list[dict[str, Any]]:
-    """The last `lines` lines of each log, oldest first."""
-    return [
-        {"log": path.stem, "lines": await asyncio.to_thread(_tail, path, lines)} for path in paths
-    ]
-
-
-def _tail(path: Path, lines: int) -> list[str]:
-    """No lines if there is no log yet."""
-    try:
-        with path.open("rb") as log:
-            size = log.seek(0, 2)
-            log.seek(max(0, size - TAIL_BYTES_MAX))
-            return log.read().decode("utf-8", "replace").splitlines()[-lines:]
-    except FileNotFoundError:
-        return []
 
 
 def limit_of(request: Request, what: str, most: int, *, more: str = "") -> int:

@@ -15,7 +15,12 @@ GET /admin/requests/{id}                   why one of the last requests went whe
 GET /admin/endpoints/{name}/copies/{copy}  its queue, batches, run times and settings
 GET /admin/endpoints/{name}/ready-times    what its copies took to become ready, and will take
 GET /admin/endpoints/{name}/activities     what was done for an endpoint, and why
-GET /admin/endpoints/{name}/logs?lines=N   what its instances and models wrote
+GET /admin/endpoints/{name}/deploying      what each copy does until it is ready, and the last line
+                                           of its logs
+GET /admin/endpoints/{name}/models-served  its models as their instances describe them, and where
+                                           their files are
+GET /admin/endpoints/{name}/logs?lines=N   what its instances and models wrote; with `since` and the
+                                           `next` of an answer: what came after it
 GET /admin/jobs?limit=N                    the latest transform jobs, each with its progress, its
                                            cost, and the instances that it holds now
 GET /admin/jobs/{name}/logs?lines=N        what a job's instances and its model wrote
@@ -28,13 +33,16 @@ from __future__ import annotations
 import math
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 from starlette.requests import Request
 from starlette.routing import Route
 
 from penstock.api.admin import schedules, target_models
-from penstock.api.admin.answers import answered, limit_of, lines_of, tails, whole_number
+from penstock.api.admin.answers import answered, limit_of, lines_of, whole_number
+from penstock.api.admin.deploying import deploying
+from penstock.api.admin.logs import since, tails_and_cursor
 from penstock.control.plane import ControlPlane
 from penstock.control.reconcile.views import CopyView, InstanceView
 from penstock.control.store.records import ListQuery
@@ -93,6 +101,8 @@ def routes(services: AdminServices) -> list[Route]:
         "/endpoints/{name}/copies/{copy}": pages.copy_story,
         "/endpoints/{name}/ready-times": pages.ready_times,
         "/endpoints/{name}/activities": pages.activities,
+        "/endpoints/{name}/deploying": pages.deploying,
+        "/endpoints/{name}/models-served": pages.models_served,
         "/endpoints/{name}/logs": pages.logs,
         "/endpoints/{name}/scaling": pages.scaling,
         "/jobs": jobs.index,
@@ -218,10 +228,26 @@ class _AdminPages:
             await self._plane.database.call(Store.describe_endpoint, name)
         return {"endpoint": name, "activities": rows}
 
+    async def deploying(self, request: Request) -> dict[str, Any]:
+        return await deploying(self._plane, request.path_params["name"])
+
+    async def models_served(self, request: Request) -> dict[str, Any]:
+        """One row for each variant or component that has a loaded copy."""
+        name = request.path_params["name"]
+        await self._plane.database.call(Store.describe_endpoint, name)
+        found: dict[tuple[str, str], dict[str, Any]] = {}
+        for view in self._plane.instances(name):
+            for copy in view.copies:
+                key = view.variant, component_of(copy.component)
+                if copy.model and key not in found:
+                    found[key] = {"variant": key[0], "component": key[1], "model": copy.model}
+        logs = [str(path) for path in self._plane.log_paths(name)]
+        return {"endpoint": name, "models": list(found.values()), "logs": logs}
+
     async def logs(self, request: Request) -> dict[str, Any]:
         name, lines = request.path_params["name"], lines_of(request)
         await self._plane.database.call(Store.describe_endpoint, name)
-        return {"endpoint": name, "logs": await tails(self._plane.log_paths(name), lines)}
+        return {"endpoint": name} | await _logs(request, self._plane.log_paths(name), lines)
 
     async def scaling(self, request: Request) -> dict[str, Any]:
         """The scalable targets with the timelines of their decisions, oldest first: what was
@@ -246,7 +272,7 @@ class _JobPages:
         lines = lines_of(request)
         record = await self._plane.database.call(transactions.describe, request.path_params["name"])
         paths = self._plane.log_paths(deployment_name(record.name))
-        return {"job": record.name, "logs": await tails(paths, lines)}
+        return {"job": record.name} | await _logs(request, paths, lines)
 
     async def _row(self, record: JobRecord) -> dict[str, Any]:
         going = record.status in GOING
@@ -273,6 +299,16 @@ class _JobPages:
             "memory_bytes": measured.get("memory_bytes"),
             "memory_bytes_max": view.resources.memory_bytes,
         }
+
+
+async def _logs(request: Request, paths: list[Path], lines: int) -> dict[str, Any]:
+    """The last lines, or with `since` those that came after; `next` is for the next request."""
+    cursor = request.query_params.get("since", "")
+    if cursor:
+        found, following = await since(paths, cursor)
+    else:
+        found, following = await tails_and_cursor(paths, lines)
+    return {"logs": found, "next": following}
 
 
 def _moment(text: str) -> float | None:
@@ -321,6 +357,9 @@ def _row(
         "instance": view.instance_id,
         "instance_type": view.instance_type,
         "state": copy.phase if copy is not None else view.phase,
+        "phase": next(
+            (one["phase"] for one in measured.get("loading", ()) if one["copy"] == number), None
+        ),
         "outstanding": routed.get("outstanding", 0) + routed.get("others", 0),
         "request_cost": routed.get("cost"),
         "outlier": routed.get("outlier"),

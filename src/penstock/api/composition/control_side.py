@@ -15,6 +15,7 @@ import orjson
 
 from penstock.api.access import key_of
 from penstock.api.admin.app import AdminServices
+from penstock.api.admin.deploying import deploying
 from penstock.api.admin.traffic import TrafficFeed
 from penstock.api.app import build_app
 from penstock.api.autoscaling.context import Scaling
@@ -246,6 +247,10 @@ class ControlSide:
 
     def _key_of(self, http: HttpRequest) -> str:
         return key_of(http, self.plane.key_ring)
+
+    async def deploying(self, endpoint: str) -> dict[str, Any]:
+        """As the admin API has it. Raises CallerError (`endpoint-not-found`)."""
+        return await deploying(self.plane, endpoint)
 
     def _model_counted(
         self, endpoint: str, variant: str, instance_id: str, told: dict[str, Any]

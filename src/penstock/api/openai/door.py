@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+from collections.abc import Mapping
 from typing import Any
 
 import orjson
@@ -90,12 +91,18 @@ class OpenAiModels:
         if colon and not takes_components:  # only its host knows what it does
             return self._dispatcher.is_loaded(endpoint, target)
         return routes is not None and any(
-            variant.model.get("task") in TASKS and variant.component == target
-            for variant in routes.variants
+            _answers(variant.model) and variant.component == target for variant in routes.variants
         )
 
     def _card(self, name: str) -> dict[str, Any]:
         return {"id": name, "object": "model", "created": self._created, "owned_by": OWNER}
+
+
+def _answers(model: Mapping[str, Any]) -> bool:
+    """Whether the API has a form for its answers. A pipeline's texts are those of a chat; of an
+    ensemble only tensors come back."""
+    chats = "pipeline" in model and model.get("platform") != "ensemble"
+    return chats or model.get("task") in TASKS
 
 
 __all__ = ["INTEREST", "PREFIX", "OpenAiDoor"]

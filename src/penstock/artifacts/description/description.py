@@ -64,8 +64,8 @@ _Tokens = Annotated[int, Meta(ge=0, le=_TOKENS_MAX)]
 class TensorSpec:
     """One named tensor. `shape` includes the batch dimension when the model batches."""
 
-    name: str
-    dtype: Annotated[str, one_of(DTYPES)]
+    name: str  #: as the model's file names it
+    dtype: Annotated[str, one_of(DTYPES)]  #: type of its elements
     shape: tuple[Annotated[int, Meta(ge=-1, le=_SIZE_MAX)], ...]  #: -1 = any size
 
 
@@ -95,14 +95,14 @@ class Tokenizer:
 
     file: ArtifactPath = "tokenizer.json"  #: path below the artifact's root
     tokens_max: Annotated[int, Meta(ge=1, le=1_000_000)] = 512  #: longer texts are cut here
-    pad_id: _TokenId = 0
+    pad_id: _TokenId = 0  #: token that fills shorter texts of a batch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Embedding:
     """How token vectors become one vector per text."""
 
-    pooling: Annotated[str, one_of(_POOLINGS)] = "mean"
+    pooling: Annotated[str, one_of(_POOLINGS)] = "mean"  #: mean of all tokens, or the first one
     normalize: bool = True  #: scale each vector to an L2 norm of 1
 
 
@@ -112,7 +112,7 @@ class Head:
 
     #: name of the head in requests and answers
     name: Annotated[str, matching(_HEAD_NAME, "up to 64 letters, digits, hyphens, underscores")]
-    task: Annotated[str, one_of(HEAD_TASKS)]
+    task: Annotated[str, one_of(HEAD_TASKS)]  #: what the output is made into
     output: str  #: name of the model's output tensor for this head
     labels: tuple[str, ...] = ()  #: classification: class names, in the order of the logits
 
@@ -121,10 +121,10 @@ class Head:
 class Generation:
     """How an encoder-decoder model writes its answer."""
 
-    encoder_file: ArtifactPath = "encoder.xml"
-    decoder_file: ArtifactPath = "decoder.xml"
+    encoder_file: ArtifactPath = "encoder.xml"  #: path below the artifact's root
+    decoder_file: ArtifactPath = "decoder.xml"  #: path below the artifact's root
     eos_ids: tuple[_TokenId, ...] = (1,)  #: token ids; any of them ends an answer
-    decoder_start_id: _TokenId = 0
+    decoder_start_id: _TokenId = 0  #: token id that an answer begins with
     #: most new tokens that a request may ask for
     tokens_new_max: Annotated[int, Meta(ge=1, le=1_000_000)] = 64
     #: most beams that a request may ask for; 1 = greedy search only
@@ -187,8 +187,8 @@ class EngineOptions(EngineKeys):
 class WarmUpTensor:
     """One input of a warm-up request."""
 
-    name: str
-    dtype: Annotated[str, one_of(DTYPES)]
+    name: str  #: name of the model's input
+    dtype: Annotated[str, one_of(DTYPES)]  #: type of its elements
     #: every size is given, none is free
     shape: tuple[Annotated[int, Meta(ge=0, le=_SIZE_MAX)], ...]
     fill: Annotated[str, one_of(FILLS)] = "zeros"  #: the values, unless `file` holds them
@@ -201,11 +201,11 @@ class WarmUp:
     """A request that a model answers before it gets any others: a body, a file, or tensors."""
 
     name: str = ""  #: name of the request in errors
-    body: str = ""
+    body: str = ""  #: the body as it is; instead of `file` and `tensors`
     file: ArtifactPath = ""  #: file that holds the body, below the artifact's root
     content_type: str = ""  #: "" = by the file's suffix, else JSON
-    accept: str = ""
-    tensors: tuple[WarmUpTensor, ...] = ()
+    accept: str = ""  #: content type of the answer; "" = the model's choice
+    tensors: tuple[WarmUpTensor, ...] = ()  #: inputs by name; instead of `body` and `file`
     times: Annotated[int, Meta(ge=1, le=WARM_UP_TIMES_MAX)] = 1  #: how often, in each lane
 
 
@@ -221,12 +221,12 @@ class ModelKeys:
     task: Annotated[str, one_of(TASKS)] = "tensor"
     name: str = ""  #: the model's own name; empty = the endpoint's name
     file: ArtifactPath = ""  #: model file (or code file) below the artifact's root
-    version: str = "1"
+    version: str = "1"  #: version that the Open Inference Protocol shows
     inputs: tuple[TensorSpec, ...] = ()  #: empty = read from the model file when it is loaded
-    outputs: tuple[TensorSpec, ...] = ()
+    outputs: tuple[TensorSpec, ...] = ()  #: as `inputs`
     labels: tuple[str, ...] = ()  #: class (regression: value) names, in the order of the logits
-    tokenizer: Tokenizer | None = None
-    embedding: Embedding | None = None
+    tokenizer: Tokenizer | None = None  #: text tasks only
+    embedding: Embedding | None = None  #: tasks `feature-extraction` and `multi-head` only
     heads: tuple[Head, ...] = ()  #: task `multi-head` only
     generation: Generation | None = None  #: task `text2text-generation` only
     lanes: Annotated[int, Meta(ge=1, le=1024)] = 1  #: batches of one copy that may run at once

@@ -84,9 +84,9 @@ class EngineFile(EngineKeys):
 class ModelFile(ModelKeys, Versioned):
     """A model.yaml: what a model is, and how it is served."""
 
-    runtime: Annotated[str, one_of(registry.names)]
+    runtime: Annotated[str, one_of(registry.names)]  #: what loads and runs it
     task: Annotated[str, one_of(TASKS)] = ""  #: left out = the runtime's own task
-    batching: BatchingFile | None = None
+    batching: BatchingFile | None = None  #: how requests share runs of the model
     engine: EngineFile | None = None  #: task `text-generation` only
 
 

@@ -31,6 +31,7 @@ from penstock.artifacts.detection.huggingface import text_model
 from penstock.artifacts.detection.images import (
     ImageHint,
     image_hint,
+    is_aws_image,
     local_names,
     no_language_model,
     not_mapped,
@@ -199,6 +200,8 @@ def _describe(
         entry = triton_models.describe_entry(root, folder, runtime=wanted, trusted=trusted)
         return entry, folder
     bare = _bare_model(root, _wanted(wanted, Interface.TENSORS), trusted)
+    if bare is not None and hint.kind == "unknown" and not is_aws_image(image):
+        raise not_mapped(image, f"nothing but the name of {bare.file} says what the artifact is")
     if bare is not None:
         return bare, root
     unknown = layout_unknown(root, trusted=trusted)

@@ -62,6 +62,12 @@ def image_hint(image: str, image_commands: Mapping[str, tuple[str, ...]]) -> Ima
     return ImageHint(kind="unknown")
 
 
+def is_aws_image(image: str) -> bool:
+    """Whether it lies in a registry of an AWS account: a name that works there is no mistake."""
+    registry_host = image.partition("/")[0].lower()
+    return ".dkr.ecr" in registry_host and ".amazonaws.com" in registry_host
+
+
 def _has_word(text: str, word: str) -> bool:
     """Whether `word` stands alone, so that "lmi" is not found in "filmindex"; a version may follow
     ("lmi11.0")."""

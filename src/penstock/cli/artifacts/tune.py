@@ -83,16 +83,16 @@ def tune(
             print_json(report.as_json(tuned))
         else:
             _print(tuned)
-        if png is not None:
-            report.write_png(tuned, png)
-            note(f"wrote {png}")
-        if tuned.chosen is None:
+        if tuned.chosen is None:  # there is nothing to draw
             raise CallerError(
                 "p99-out-of-reach",
-                f"no setting answers within {p99_ms:g} ms at any rate that was tried",
+                report.closest(tuned),
                 hint="Allow more time, compile the model (penstock compile), or name a larger "
                 "--instance-type.",
             )
+        if png is not None:
+            report.write_png(tuned, png)
+            note(f"wrote {png}")
         _keep(tuned.chosen, target, detected, write=write, quiet=server.json_)
 
 
@@ -121,7 +121,9 @@ def _print(tuned: Tuned) -> None:
         f"{', '.join(map(str, spec.tokens))} tokens (* chosen)"
     )
     print_table(title, report.COLUMNS, report.rows(tuned))
-    print(f"\n{report.plot(tuned)}")
+    plot = report.plot(tuned)
+    if plot:
+        print(f"\n{plot}")
     for each in tuned.left_out:
         note(f"left out for want of time: {each}")
 

@@ -38,7 +38,7 @@ def apply(
         typer.Option("--version", metavar="PACKAGE=VERSION", help="This version, as to roll back."),
     ] = None,
     wait: Annotated[bool, typer.Option(help="Wait until all endpoints are in service.")] = True,
-    server: options.ReportOptions = options.REPORT,
+    server: options.WaitOptions = options.WAIT,
 ) -> None:
     """Create, upload and update what is missing; exits with 2 where a plan was only shown."""
     from penstock.cli.endpoints import applying  # noqa: PLC0415 - `penstock --help` stays quick
@@ -56,7 +56,8 @@ def apply(
             CallerError("not-confirmed", "nothing was done", hint="Carry it out with --yes."),
             status=NOT_CONFIRMED,
         )
-    applying.carry_out(client, wanted, planned, wait=wait, say=note)
+    with server.waiting(client) as waiting:
+        applying.carry_out(client, wanted, planned, wait=wait, say=note, waiting=waiting)
     if server.json_:
         print_json(_fields(planned, applied=True))
     elif planned.steps:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from penstock.cli.client import SageMaker, if_there
 from penstock.cli.endpoints.deploy import (
@@ -24,6 +24,7 @@ from penstock.cli.endpoints.deploy import (
     wait_in_service,
 )
 from penstock.cli.endpoints.listing import list_all, reading
+from penstock.cli.waiting import ShownWait
 from penstock.core.apply.plan import (
     Action,
     AppliedEndpointObserved,
@@ -102,6 +103,7 @@ def carry_out(
     *,
     wait: bool,
     say: Callable[[str], None],
+    waiting: ShownWait | None = None,
 ) -> None:
     """Does the steps, waits for all wanted endpoints, and deletes last.
 
@@ -110,7 +112,7 @@ def carry_out(
     hands = _Hands(client, wanted, planned)
     for action in Action:
         if action is Action.DELETE_ENDPOINT and wait:
-            _wait(client, wanted.endpoints)
+            _wait(client, wanted.endpoints, waiting)
         steps = planned.of(action)
         if steps:
             say(f"{action.value}: {len(steps)}")
@@ -185,9 +187,15 @@ def _settle(client: SageMaker, wish: AppliedEndpointSpec) -> None:
         pause(deadline, f"endpoint {wish.name} is still {status}")
 
 
-def _wait(client: SageMaker, endpoints: Iterable[AppliedEndpointSpec]) -> None:
-    for _ in _each(lambda wish: wait_in_service(client, wish.name, wish.config), endpoints):
-        pass
+def _wait(
+    client: SageMaker, endpoints: Iterable[AppliedEndpointSpec], waiting: ShownWait | None
+) -> None:
+    def served(wish: AppliedEndpointSpec) -> dict[str, Any]:
+        return wait_in_service(client, wish.name, wish.config, waiting=waiting)
+
+    for wish, _ in _each(served, endpoints):
+        if waiting is not None:
+            waiting.over(wish.name)
 
 
 def _endpoint(client: SageMaker, name: str) -> AppliedEndpointObserved | None:

@@ -5,22 +5,23 @@
 
 from __future__ import annotations
 
+import sys
 import time
+import webbrowser
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-from urllib.parse import unquote, urlsplit
+from typing import Annotated, Any
+from urllib.parse import quote, unquote, urlsplit
 
 import typer
 
 from penstock.cli import options
 from penstock.cli.client import Client, SageMaker, if_there
+from penstock.cli.endpoints.sample import call_text
 from penstock.cli.output import note, print_json
+from penstock.cli.waiting import ShownWait
 from penstock.core.apply.plan import ENDPOINT_NAME, is_version_of, versioned_name
 from penstock.errors import CallerError, ModelError, NotNowError, PenstockError
-
-if TYPE_CHECKING:
-    pass
 
 #: s: SageMaker's own limit for starting a container.
 WAIT_S_MAX = 3600.0
@@ -43,9 +44,12 @@ def deploy(
         bool, typer.Option(help="With --multi-model: keep models loaded that are idle.")
     ] = True,
     wait: Annotated[bool, typer.Option(help="Wait until it is in service.")] = True,
-    server: options.ReportOptions = options.REPORT,
+    open_: Annotated[
+        bool, typer.Option("--open", help="Open the model's description in a browser.")
+    ] = False,
+    server: options.WaitOptions = options.WAIT,
 ) -> None:
-    """Deploy a model, or update the endpoint of that name to it."""
+    """Deploy a model, or update the endpoint of that name to it; print how to call it."""
     client = server.client()
     config_name = create_or_update(
         client,
@@ -58,11 +62,32 @@ def deploy(
         multi_model=multi_model,
         model_cache=model_cache,
     )
-    described = wait_in_service(client, name, config_name) if wait else describe(client, name)
+    if wait:
+        with server.waiting(client, at_once=True) as waiting:
+            described = wait_in_service(client, name, config_name, waiting=waiting)
+    else:
+        described = describe(client, name)
     if server.json_:
         print_json(described)
-    else:
-        note(f"endpoint {name} is {described['EndpointStatus']} at {client.url}")
+        return
+    note(f"endpoint {name} is {described['EndpointStatus']} at {client.url}")
+    if wait and not server.quiet:
+        print(how_to_call(client, name, multi_model=multi_model))
+    page = f"{client.url}/v2/models/{name}"
+    if open_ and not webbrowser.open(page):
+        note(f"no browser could be opened; the page is {page}")
+
+
+def how_to_call(client: Client, name: str, *, multi_model: bool = False) -> str:
+    """Commands with a request that the endpoint's model takes."""
+    target = ""
+    if multi_model:
+        page = client.admin(f"/endpoints/{quote(name, safe='')}/models?after=&limit=1")
+        target = page["models"][0]["model"] if page["models"] else "MODEL"
+    served = client.admin(f"/endpoints/{quote(name, safe='')}/models-served")["models"]
+    model = served[0]["model"] if served and not multi_model else {}
+    told = call_text(client.url, name, model, auth=client.has_key, target=target)
+    return f"Call it:\n\n{told}\n"
 
 
 def artifact_uri(text: str) -> str:
@@ -171,8 +196,10 @@ def describe(client: SageMaker, name: str, *, missing_ok: bool = False) -> dict[
     return client.sagemaker("DescribeEndpoint", EndpointName=name)
 
 
-def wait_in_service(client: SageMaker, name: str, config_name: str) -> dict[str, Any]:
-    """Waits until the endpoint serves this configuration.
+def wait_in_service(
+    client: SageMaker, name: str, config_name: str, *, waiting: ShownWait | None = None
+) -> dict[str, Any]:
+    """Waits until the endpoint serves this configuration; `waiting` shows how far it is.
 
     Raises ModelError with the FailureReason when it fails, or when an update fails and the old
     copies go on serving.
@@ -195,13 +222,17 @@ def wait_in_service(client: SageMaker, name: str, config_name: str) -> dict[str,
                 f"endpoint {name} failed: {reason}",
                 hint=f"See 'penstock logs {name}'.",
             )
+        if waiting is not None:
+            waiting.look(name, doing=status.lower())
         pause(deadline, f"endpoint {name} is still {described['EndpointStatus']}")
 
 
-def wait_gone(client: SageMaker, name: str) -> None:
+def wait_gone(client: SageMaker, name: str, *, waiting: ShownWait | None = None) -> None:
     """Waits until a deleted endpoint can no longer be described."""
     deadline = time.monotonic() + WAIT_S_MAX
     while describe(client, name, missing_ok=True):
+        if waiting is not None:
+            waiting.look(name, doing="deleting")
         pause(deadline, f"endpoint {name} is still being deleted")
 
 
@@ -241,43 +272,99 @@ def pair(item: str) -> tuple[str, str]:
 
 
 def delete(
-    name: Annotated[str, typer.Argument(help="Name of the endpoint.")],
+    name: Annotated[str, typer.Argument(help="Name of the endpoint; none with --failed.")] = "",
+    failed: Annotated[
+        bool, typer.Option("--failed", help="All endpoints that have failed, instead of one.")
+    ] = False,
     wait: Annotated[bool, typer.Option(help="Wait until it is gone.")] = True,
-    server: options.ReportOptions = options.REPORT,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    server: options.WaitOptions = options.WAIT,
 ) -> None:
-    """Delete an endpoint, and the configuration and models that only it used."""
+    """Delete an endpoint, and the configuration and models that only it used.
+
+    It says what that is; on a terminal it asks first.
+    """
     client = server.client()
-    config_name = _config_name(client, name)
+    if bool(name) == failed:
+        raise CallerError(
+            "usage", "delete takes the name of an endpoint, or --failed", hint="Give one of them."
+        )
+    names = [name] if name else failed_endpoints(client)
+    if not names:
+        note("no endpoint has failed")
+    for each in names:
+        _delete_one(client, each, wait=wait, yes=yes, server=server)
+
+
+def failed_endpoints(client: SageMaker) -> list[str]:
+    """Their names, oldest first."""
+    found = client.sagemaker(
+        "ListEndpoints", StatusEquals="Failed", MaxResults=100, SortOrder="Ascending"
+    )
+    return [str(one["EndpointName"]) for one in found["Endpoints"]]
+
+
+def _delete_one(
+    client: Client, name: str, *, wait: bool, yes: bool, server: options.WaitOptions
+) -> None:
+    found = describe_or_damaged(client, name)
+    config_name = str(found.get("EndpointConfigName", ""))
+    models = _models_only_used_by(client, name, config_name)
+    if not server.json_:
+        note(_what_goes(found, config_name, models))
+    if not (yes or server.json_) and sys.stdin.isatty() and sys.stdout.isatty():
+        typer.confirm(f"Delete endpoint {name}?", abort=True)
     client.sagemaker("DeleteEndpoint", EndpointName=name)
     if wait:
-        wait_gone(client, name)
-    removed = _delete_unused(client, name, config_name)
+        with server.waiting(client) as waiting:
+            wait_gone(client, name, waiting=waiting)
+    removed = _delete_unused(client, config_name, models)
     if server.json_:
         print_json({"EndpointName": name, "Deleted": [name, *removed]})
     else:
         note(f"endpoint {name} is {'deleted' if wait else 'being deleted'}")
 
 
-def _config_name(client: Client, name: str) -> str:
-    """Empty where the endpoint can't be described: an endpoint with a damaged record can be
-    deleted, and the deletion reports any other error."""
+def _what_goes(found: Mapping[str, Any], config_name: str, models: list[str] | None) -> str:
+    """What a deletion removes, and what it leaves."""
+    count = sum(
+        int(variant.get("CurrentInstanceCount") or 0)
+        for variant in found.get("ProductionVariants", ())
+    )
+    instances = f"{count} instance{'' if count == 1 else 's'}"
+    what = f"deleting endpoint {found['EndpointName']} ({found['EndpointStatus']}, {instances})"
+    if models is None:
+        kept = f"its configuration {config_name} and models stay" if config_name else ""
+        return f"{what}; {kept}" if kept else what
+    told = ", ".join([f"configuration {config_name}", *(f"model {model}" for model in models)])
+    return f"{what}, {told}; artifacts stay"
+
+
+def describe_or_damaged(client: Client, name: str) -> dict[str, Any]:
+    """An endpoint with a damaged record can be deleted, and the deletion reports any other
+    error."""
     try:
-        return str(describe(client, name)["EndpointConfigName"])
+        return describe(client, name)
     except CallerError:
-        return ""
+        return {"EndpointName": name, "EndpointStatus": "can't be described"}
 
 
-def _delete_unused(client: Client, name: str, config_name: str) -> list[str]:
-    """Deletes only what `penstock deploy` and `apply` made, named after the endpoint and
-    content."""
+def _models_only_used_by(client: Client, name: str, config_name: str) -> list[str] | None:
+    """Only what `penstock deploy` and `apply` made is deleted with an endpoint: it is named after
+    the endpoint and its content. None: the configuration is somebody else's, or gone."""
     if not is_version_of(config_name, name):
-        return []
+        return None
     config = if_there(client, "DescribeEndpointConfig", EndpointConfigName=config_name)
     if config is None:
+        return None
+    models = {str(variant["ModelName"]) for variant in config["ProductionVariants"]}
+    return sorted(each for each in models if is_version_of(each, name))
+
+
+def _delete_unused(client: Client, config_name: str, models: list[str] | None) -> list[str]:
+    if models is None:
         return []
     if_there(client, "DeleteEndpointConfig", EndpointConfigName=config_name)
-    models = {str(variant["ModelName"]) for variant in config["ProductionVariants"]}
-    unused = sorted(each for each in models if is_version_of(each, name))
-    for model in unused:
+    for model in models:
         if_there(client, "DeleteModel", ModelName=model)
-    return [f"endpoint-config/{config_name}", *(f"model/{model}" for model in unused)]
+    return [f"endpoint-config/{config_name}", *(f"model/{model}" for model in models)]

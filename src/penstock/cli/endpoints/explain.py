@@ -86,7 +86,8 @@ def _flat(story: dict[str, Any], prefix: str = "") -> list[tuple[str, object]]:
         if isinstance(value, dict):
             rows += _flat(value, f"{prefix}{name}.")
         else:
-            rows.append((f"{prefix}{name}", value))
+            is_time = (name == "at" or name.endswith("_at")) and isinstance(value, float | int)
+            rows.append((f"{prefix}{name}", seconds(value) if is_time else value))
     return rows
 
 

@@ -18,6 +18,7 @@ import typer
 from penstock.cli import options
 from penstock.cli.client import Client
 from penstock.cli.output import note, print_json
+from penstock.cli.waiting import while_running
 from penstock.errors import CallerError
 
 _DATA = "data:"
@@ -81,7 +82,7 @@ def invoke(
         bool,
         typer.Option("--stream", help="Print the answer while it is made; with --json its pieces."),
     ] = False,
-    server: options.ReportOptions = options.REPORT,
+    server: options.WaitOptions = options.WAIT,
 ) -> None:
     """Call an endpoint and print its answer; the request id goes to standard error."""
     client = server.client()
@@ -95,7 +96,12 @@ def invoke(
     if stream:
         _print_stream(client, name, _read(body), headers, as_json=server.json_)
         return
-    reply, answered = client.invoke(name, _read(body), headers)
+    content = _read(body)
+    with server.waiting(client) as waiting:
+        reply, answered = while_running(
+            lambda: client.invoke(name, content, headers),
+            lambda: waiting.look(name, doing="waiting for the answer"),
+        )
     if server.json_:
         print_json(
             {

@@ -16,6 +16,7 @@ from penstock.cli import options
 from penstock.cli.client import Client
 from penstock.cli.endpoints import listing
 from penstock.cli.output import note, print_found, print_json, print_table, seconds
+from penstock.cli.waiting import while_running
 from penstock.errors import ModelError, PenstockError
 
 #: s. A load may include a download; the server limits it.
@@ -67,7 +68,7 @@ def show(
     pin: Annotated[_MODELS, typer.Option("--pin", help="Do not evict it once loaded.")] = None,
     unpin: Annotated[_MODELS, typer.Option("--unpin", help="Evict it like any other.")] = None,
     limit: Annotated[int, typer.Option("--limit", min=1, help="Rows to show at most.")] = 1000,
-    server: options.ReportOptions = options.REPORT,
+    server: options.WaitOptions = options.WAIT,
 ) -> None:
     """Show the target models of an endpoint: where they are loaded, what they take, why.
 
@@ -77,7 +78,10 @@ def show(
     wishes = (("unpin", unpin), ("unload", unload), ("pin", pin), ("load", load))
     for action, names in wishes:
         for name in names or ():
-            change(client, endpoint, name, action)
+            if action == "load":
+                _loaded(server, client, endpoint, name, "")
+            else:
+                change(client, endpoint, name, action)
             note(f"{_DONE[action]} {name}")
     rows, more, prefix_error = list_models(client, endpoint, limit)
     if server.json_:
@@ -146,7 +150,7 @@ def warm(
         list[str] | None,
         typer.Argument(help="Target models; left out: all that fit, the most called first."),
     ] = None,
-    server: options.ReportOptions = options.REPORT,
+    server: options.WaitOptions = options.WAIT,
 ) -> None:
     """Load target models and wait until they are loaded.
 
@@ -160,7 +164,7 @@ def warm(
     full = False
     for at, model in enumerate(wanted):
         try:
-            told = change(client, endpoint, model, "load", "" if named else "?if_room=true")
+            told = _loaded(server, client, endpoint, model, "" if named else "?if_room=true")
         except PenstockError as error:
             refused[model] = error.to_dict()
             note(f"{model}: {error.code}: {error.message}")
@@ -178,6 +182,17 @@ def warm(
             "not-warm",
             f"{len(refused)} of {len(wanted)} target models of {endpoint} could not be loaded",
             hint=f"See 'penstock explain model {endpoint} MODEL'.",
+        )
+
+
+def _loaded(
+    server: options.WaitOptions, client: Client, endpoint: str, model: str, query: str
+) -> dict[str, Any]:
+    """Loads a target model, and shows that it is being loaded."""
+    with server.waiting(None) as waiting:
+        return while_running(
+            lambda: change(client, endpoint, model, "load", query),
+            lambda: waiting.look(model, doing="loading the model"),
         )
 
 

@@ -2,22 +2,53 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
+import sys
+import time
 from typing import Annotated, Any
 
 import typer
 
 from penstock.cli import options, transform_follow
+from penstock.cli.client import Client
 from penstock.cli.endpoints.deploy import describe
 from penstock.cli.endpoints.listing import list_components, list_endpoints
-from penstock.cli.output import print_json, print_table
+from penstock.cli.output import print_json, print_table, seconds
 
 
 def status(
     name: Annotated[str, typer.Argument(help="One endpoint; all when left out.")] = "",
+    watch: Annotated[
+        bool, typer.Option("--watch", "-w", help="Show it again and again, until Ctrl-C.")
+    ] = False,
+    every_s: Annotated[
+        float, typer.Option("--every-s", min=0.2, help="With --watch: seconds between two.")
+    ] = 2.0,
     server: options.ReportOptions = options.REPORT,
 ) -> None:
     """Show endpoints and their copies, and transform jobs that run."""
     client = server.client()
+    _show(client, name, json_=server.json_)
+    while watch:
+        time.sleep(every_s)
+        drawn = io.StringIO()
+        with contextlib.redirect_stdout(_Drawn(drawn)):
+            _show(client, name, json_=server.json_)
+        # One write: a terminal never shows half of it.
+        clear = "\x1b[H\x1b[2J" if sys.stdout.isatty() else "\n"
+        print(f"{clear}{drawn.getvalue()}", end="", flush=True)
+
+
+class _Drawn:
+    """Standard output that is kept, and is a terminal if the real one is."""
+
+    def __init__(self, kept: io.StringIO) -> None:
+        self.write, self.flush = kept.write, kept.flush
+        self.isatty, self.encoding = sys.stdout.isatty, sys.stdout.encoding
+
+
+def _show(client: Client, name: str, *, json_: bool) -> None:
     endpoints = [describe(client, name)] if name else list_endpoints(client)
     copies = client.admin("/copies")["copies"]
     costs = client.admin("/costs")["costs"]
@@ -26,18 +57,26 @@ def status(
     if name:
         copies = [copy for copy in copies if copy["endpoint"] == name]
         costs = [cost for cost in costs if cost["endpoint"] == name]
-    if server.json_:
+    if json_:
         found = {
             "endpoints": endpoints, "components": components, "copies": copies, "costs": costs,
             "jobs": jobs,
         }  # fmt: skip
         print_json({"server": client.url} | found)
         return
+    failed = [one for one in endpoints if one.get("EndpointStatus") == "Failed" and not name]
     print_table(
         f"endpoints at {client.url}",
         ("endpoint", "status", "variant", "weight", "instances", "reason"),
-        [row for endpoint in endpoints for row in _rows(endpoint)],
+        [row for endpoint in endpoints if endpoint not in failed for row in _rows(endpoint)],
     )
+    if failed:
+        print()
+        print_table(
+            "failed endpoints; 'penstock delete --failed' removes them",
+            ("endpoint", "since", "reason"),
+            [_failed_row(one) for one in failed],
+        )
     if components:
         print()
         print_table(
@@ -54,7 +93,7 @@ def status(
         builds = ("build",) if any(copy.get("build") for copy in copies) else ()
         rows = [
             [
-                *map(copy.get, columns),
+                *(_state(copy) if each == "state" else copy.get(each) for each in columns),
                 (copy.get("proof") or {}).get("state"),
                 *((copy.get("build") or {}).get("folder") for _ in builds),
             ]
@@ -77,6 +116,16 @@ def status(
             transform_follow.STATUS_COLUMNS,
             [row for job in jobs for row in transform_follow.status_rows(job)],
         )
+
+
+def _failed_row(endpoint: dict[str, Any]) -> list[object]:
+    since = seconds(endpoint.get("LastModifiedTime"))
+    return [endpoint["EndpointName"], since, endpoint.get("FailureReason", "")]
+
+
+def _state(copy: dict[str, Any]) -> str:
+    """A copy that is being loaded shows what is done now."""
+    return f"{copy['state']}: {copy['phase']}" if copy.get("phase") else str(copy["state"])
 
 
 def _mixed(copies: list[dict[str, Any]]) -> bool:

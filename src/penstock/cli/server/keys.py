@@ -10,14 +10,13 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from penstock.cli import options, settings
-from penstock.cli.output import note, print_found, print_json
+from penstock.cli.output import note, print_found, print_json, seconds
 from penstock.core.apply.plan import ENDPOINT_NAME
 from penstock.core.request.grants import Grant
 from penstock.errors import CallerError
@@ -50,7 +49,8 @@ def create(
 ) -> None:
     """Make a key and show its secret, this once."""
     grant = Grant(scope, frozenset(_name(one) for one in endpoint or ()))
-    with _opened(state_dir, config) as keys:
+    with _opened(state_dir, config) as (keys, directory):
+        note(f"the key is for the server with its state in {directory}")
         make = keys.create_bearer_key if bearer else keys.create_access_key
         key = make(label, now=time.time(), grant=grant)
     if json_:
@@ -79,7 +79,7 @@ def list_(
     json_: options.Json = False,
 ) -> None:
     """List keys, without secrets."""
-    with _opened(state_dir, config) as keys:
+    with _opened(state_dir, config) as (keys, _):
         rows = [
             (
                 one.key_id,
@@ -87,7 +87,7 @@ def list_(
                 one.grant.scope,
                 " ".join(sorted(one.grant.endpoints)) or "all",
                 one.label,
-                datetime.fromtimestamp(one.created, UTC).isoformat(),
+                seconds(one.created),
             )
             for one in keys.list()
         ]
@@ -104,7 +104,7 @@ def delete(
     json_: options.Json = False,
 ) -> None:
     """Delete a key; a running server refuses it within seconds."""
-    with _opened(state_dir, config) as keys:
+    with _opened(state_dir, config) as (keys, _):
         keys.delete(key_id)
     if json_:
         print_json({"deleted": key_id})
@@ -124,7 +124,8 @@ def _name(text: str) -> str:
 
 
 @contextmanager
-def _opened(state_dir: Path | None, config: Path | None) -> Iterator[AccessKeys]:
+def _opened(state_dir: Path | None, config: Path | None) -> Iterator[tuple[AccessKeys, Path]]:
+    """The keys, and the state directory that they are in."""
     from penstock.control.access.keys import AccessKeys  # noqa: PLC0415 - opens the database
     from penstock.control.store.store import Store  # noqa: PLC0415
 
@@ -132,6 +133,6 @@ def _opened(state_dir: Path | None, config: Path | None) -> Iterator[AccessKeys]
     directory = resolved.config.state_dir
     store = Store(directory, resolved.config.control.database)
     try:
-        yield AccessKeys(store, directory, resolved.config.control.key_file)
+        yield AccessKeys(store, directory, resolved.config.control.key_file), directory.absolute()
     finally:
         store.close()

@@ -7,7 +7,6 @@ and tritonclient, made from the model's tensors.
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import os
 import re
@@ -22,7 +21,9 @@ from penstock import scheduling, signals
 from penstock.cleanup import shielded
 from penstock.cli import options, settings
 from penstock.cli.endpoints.deploy import artifact_uri, create_or_update, wait_in_service
+from penstock.cli.endpoints.sample import PAIR, TEXT, call_text, concrete
 from penstock.cli.output import note
+from penstock.cli.waiting import ShownWait
 from penstock.errors import CallerError, PenstockError
 from penstock.gateway.http.listener_state import raise_limit
 
@@ -154,7 +155,8 @@ async def _deploy_all(
             config_name = await asyncio.to_thread(
                 create_or_update, client, name, uri, instance_type=instance_type
             )
-            await asyncio.to_thread(wait_in_service, client, name, config_name)
+            with ShownWait(client, at_once=True) as waiting:
+                await asyncio.to_thread(wait_in_service, client, name, config_name, waiting=waiting)
         except PenstockError as error:
             note(f"error[{error.code}]: {error.message}")
             note(f"hint: {error.hint}" if error.hint else "")
@@ -174,6 +176,10 @@ class _InProcess:
 
     def sagemaker(self, operation: str, **members: Any) -> dict[str, Any]:
         call = self._platform.sagemaker(operation, members)
+        return asyncio.run_coroutine_threadsafe(call, self._loop).result()
+
+    def deploying(self, endpoint: str) -> dict[str, Any]:
+        call = self._platform.deploying(endpoint)
         return asyncio.run_coroutine_threadsafe(call, self._loop).result()
 
 
@@ -203,10 +209,7 @@ def name_from(uri: str) -> str:
     return re.sub(r"[^a-zA-Z0-9]+", "-", stem).strip("-")[:63] or "model"
 
 
-TEXT = "where is my order"
-PAIR = "when will my parcel arrive"
 NUMPY = {"FP32": "float32", "FP64": "float64", "INT64": "int64", "INT32": "int32"}
-BEARER = "Authorization: Bearer $PENSTOCK_KEY"
 
 
 def next_steps(name: str, model: Mapping[str, Any], addresses: Addresses, *, auth: bool) -> str:
@@ -214,24 +217,15 @@ def next_steps(name: str, model: Mapping[str, Any], addresses: Addresses, *, aut
 
     With `auth` they read their keys from the variables that `penstock keys create` prints.
     """
-    body = json.dumps(example_body(model))
     scheme, _, host = addresses.http.partition("://")
-    curl_headers = "-H 'Content-Type: application/json'" + (f' -H "{BEARER}"' if auth else "")
-    boto3_keys = "" if auth else ', aws_access_key_id="none", aws_secret_access_key="none"'
     tls = ", ssl=True" if scheme == "https" else ""
+    called = call_text(addresses.http, name, model, auth=auth)
+    if not model.get("inputs"):
+        return f"\nendpoint {name} is in service. Call it:\n\n{called}\n"
     return f"""
 endpoint {name} is in service. Call it:
 
-  curl {addresses.http}/endpoints/{name}/invocations {curl_headers} -d '{body}'
-
-  python - <<'PY'
-  import boto3
-  runtime = boto3.client("sagemaker-runtime", endpoint_url="{addresses.http}",
-      region_name="us-east-1"{boto3_keys})
-  answer = runtime.invoke_endpoint(EndpointName="{name}", ContentType="application/json",
-      Body='{body}')
-  print(answer["Body"].read().decode())
-  PY
+{called}
 
   python - <<'PY'
   import numpy as np, tritonclient.http as triton
@@ -241,23 +235,10 @@ endpoint {name} is in service. Call it:
 """
 
 
-def example_body(model: Mapping[str, Any]) -> object:
-    """A JSON body that fits the model."""
-    texts = [spec["name"] for spec in model.get("inputs") or [] if spec["datatype"] == "BYTES"]
-    if "text_pair" in texts:
-        return {"inputs": {"text": TEXT, "text_pair": PAIR}}
-    if "text" in texts:
-        return {"inputs": TEXT}
-    inputs = model.get("inputs") or []
-    rows = {tensor["name"]: _zeros(tensor["shape"]) for tensor in inputs}
-    if len(rows) > 1:
-        return {"inputs": rows}
-    return {"inputs": next(iter(rows.values()), [[1.0, 2.0, 3.0, 4.0]])}
-
-
 def triton_lines(name: str, model: Mapping[str, Any], *, auth: bool) -> str:
     """The middle of a tritonclient script."""
     lines = ["  inputs = []"]
+    tensors: list[tuple[str, str, list[int], str]] = []
     texts = [spec["name"] for spec in model.get("inputs") or [] if spec["datatype"] == "BYTES"]
     if "text" in texts:
         tensors = [
@@ -270,10 +251,11 @@ def triton_lines(name: str, model: Mapping[str, Any], *, auth: bool) -> str:
             for name in texts
         ]
     else:
-        tensors = [
-            (tensor["name"], tensor["datatype"], _concrete(tensor["shape"]), _numpy(tensor))
-            for tensor in model.get("inputs") or []
-        ]
+        batched = int(model.get("rows_max") or 0) > 0
+        for tensor in model.get("inputs") or []:
+            shape = concrete(tensor["shape"], batched=batched)
+            values = _numpy(shape, tensor["datatype"])
+            tensors.append((tensor["name"], tensor["datatype"], shape, values))
     for tensor, datatype, shape, values in tensors:
         lines.append(f'  inputs.append(triton.InferInput("{tensor}", {shape}, "{datatype}"))')
         lines.append(f"  inputs[-1].set_data_from_numpy({values})")
@@ -286,17 +268,6 @@ def triton_lines(name: str, model: Mapping[str, Any], *, auth: bool) -> str:
     return "\n".join(lines)
 
 
-def _concrete(shape: list[int]) -> list[int]:
-    return [size if size > 0 else 1 for size in shape]
-
-
-def _numpy(tensor: Mapping[str, Any]) -> str:
-    kind = NUMPY.get(tensor["datatype"], "float32")
-    return f'np.zeros({_concrete(tensor["shape"])}, dtype="{kind}")'
-
-
-def _zeros(shape: list[int]) -> Any:
-    value: Any = 0
-    for size in reversed(_concrete(shape)):
-        value = [value] * size
-    return value
+def _numpy(shape: list[int], datatype: str) -> str:
+    kind = NUMPY.get(datatype, "float32")
+    return f'np.zeros({shape}, dtype="{kind}")'

@@ -17,6 +17,7 @@ from sqlalchemy import Engine, NullPool, QueuePool, create_engine, event
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 
+from penstock.distribution import install_command
 from penstock.errors import CallerError
 
 _CONNECT_TIMEOUT_S: Final = 5
@@ -117,7 +118,7 @@ def _engine(url: URL, *, autocommit: bool, connect_args: dict[str, Any]) -> Engi
         raise CallerError(
             "postgres-driver-missing",
             "PostgreSQL needs the psycopg package, which is not installed",
-            hint="pip install 'penstock[postgres]'",
+            hint=install_command("postgres"),
         ) from error
 
 

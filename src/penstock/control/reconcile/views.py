@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from penstock.control.instances.entries import CopyEntry, InstanceEntry
-from penstock.core.deployment.endpoint_state import READY, RUNNING
+from penstock.core.deployment.endpoint_state import LOADING, READY, RUNNING
 from penstock.core.endpoint.ready_times import TimeToReady
 from penstock.core.resources import NO_RESOURCES, ComputeResources
 
@@ -18,10 +20,12 @@ class CopyView:
     copy: int
     component: str
     phase: str  #: the instance's phase, while that does not run
+    waits: str = ""  #: what its load waits for: "turn" of others, or "memory"; "" = it goes on
     load_s: float
     model_memory_bytes: int  #: memory that loading it took
     #: what is reserved for it; none: it shares all of its instance
     set_aside: ComputeResources = NO_RESOURCES
+    model: Mapping[str, Any] = field(default_factory=dict)  #: as its instance described it
     took: TimeToReady | None = None  #: times until it was ready; None: it is not ready yet
 
 
@@ -71,11 +75,19 @@ def instance_view(entry: InstanceEntry, copies: list[CopyEntry], log_path: Path)
                 copy=copy.copy,
                 component=copy.component.name,
                 phase=copy.phase if entry.phase == RUNNING else entry.phase,
+                waits=_waits(copy) if entry.phase == RUNNING else "",
                 load_s=copy.load_s,
                 model_memory_bytes=copy.model_memory_bytes,
                 set_aside=copy.component.need.resources,
+                model=copy.model,
                 took=copy.took,
             )
             for copy in copies
         ),
     )
+
+
+def _waits(copy: CopyEntry) -> str:
+    if copy.phase != LOADING or copy.since is not None:
+        return ""
+    return "memory" if copy.waits_for_room else "turn"

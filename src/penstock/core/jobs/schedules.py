@@ -206,7 +206,7 @@ JOB_NAME_DEFAULT: Final = "{schedule}-{due}"
 _NAME: Final = "TransformJobName"
 _INPUT: Final = ("TransformInput", "DataSource", "S3DataSource", "S3Uri")
 _OUTPUT: Final = ("TransformOutput", "S3OutputPath")
-_PLACEHOLDER: Final = re.compile(r"\{\{|\}\}|\{([a-z]{1,16})\}|[{}]")
+_PLACEHOLDER: Final = re.compile(r"\{\{|\}\}|\{([a-zA-Z0-9_]{1,32})\}|[{}]")
 #: An example due time: all are written with the same length.
 _SAMPLE: Final = 1_700_000_000.0
 

@@ -170,8 +170,10 @@ def no_capacity_in_time(endpoint: str, component: str | None) -> PenstockError:
     return NotNowError(
         "no-capacity-in-time",
         f"{_whose(endpoint, component)} had no copy that could take the request within the time"
-        " that it allowed.",
-        hint="Allow more time, or raise its count: DescribeEndpoint says what it has.",
+        " that it allowed: the request was held for one, because the count of copies is 0 or those"
+        " that there are still load.",
+        hint=f"'penstock status {endpoint}' shows its copies and what they do. Allow more time, or"
+        " raise the count.",
         retry_after_s=1.0,
     )
 

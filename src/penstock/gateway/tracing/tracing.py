@@ -35,6 +35,7 @@ from penstock.clock import Clock
 from penstock.core.request import trace_context
 from penstock.core.request.trace_context import TraceContext
 from penstock.core.routing import Routed
+from penstock.distribution import install_command
 from penstock.errors import CallerError, ModelError
 from penstock.gateway.dispatch.dispatcher import Dispatcher
 from penstock.gateway.dispatch.invocation import ANSWERED, Invocation
@@ -275,7 +276,7 @@ def not_installed() -> CallerError:
     return CallerError(
         "telemetry-not-installed",
         "Traces and metrics are to go to an OTLP endpoint, and OpenTelemetry is not installed.",
-        hint="Install penstock[otel], or leave --otlp-endpoint out.",
+        hint=f"Leave --otlp-endpoint out, or install it: {install_command('otel')}",
     )
 
 

@@ -32,12 +32,14 @@ from penstock.artifacts.description.builds import build_of
 from penstock.artifacts.description.description import Batching, ModelDescription
 from penstock.artifacts.detection.detect import Detected
 from penstock.artifacts.detection.generation_layout import served_as_weights
+from penstock.artifacts.detection.runtime_reason import runtime_reason
 from penstock.artifacts.prepare import prepare
 from penstock.artifacts.sources.source import ArtifactSource
 from penstock.compile.serving import compile_for_serving, needs_compiling
 from penstock.core.models.instruction_sets import BuildChoice
 from penstock.errors import CallerError, ModelError, NotNowError
 from penstock.instance.loading.loaded import Loaded
+from penstock.instance.loading.phases import COMPILING, FETCHING, LOADING
 from penstock.instance.loading.start import start
 from penstock.instance.settings import InstanceSettings
 from penstock.runtimes import registry
@@ -166,20 +168,31 @@ class Prepared:
 
     context: LoadContext
     digest: str  #: digest of its artifact in the cache
+    why: str = ""  #: why it has this runtime, for people
 
 
 #: (cache, compiler of weights, event that is set when the load was cancelled) -> the artifact.
 Fetch = Callable[[ArtifactCache, Callable[[Path, str], Path], threading.Event], Detected]
 
 
+def _unseen(phase: str) -> None:
+    """Nobody waits who could be told."""
+
+
 async def prepared(
-    call: LoadCall, settings: InstanceSettings, fetch: Fetch | None = None
+    call: LoadCall,
+    settings: InstanceSettings,
+    fetch: Fetch | None = None,
+    *,
+    phase: Callable[[str], None] = _unseen,
 ) -> Prepared:
     """Fetches the artifact. Raises a PenstockError that names file, cause and remedy.
 
-    `fetch`: how to fetch it, where `call.source` alone is not enough.
+    `fetch`: how to fetch it, where `call.source` alone is not enough. `phase`: called on any thread
+    with what is done now (`phases`).
     """
-    detected = await _detected(call, settings, fetch)
+    phase(FETCHING)
+    detected = await _detected(call, settings, fetch, phase)
     description = detected.description
     if call.batching:
         description = _overruled(description, call.batching)
@@ -205,15 +218,17 @@ async def prepared(
         network_isolated=call.network_isolated,
         startup_timeout_s=call.startup_timeout_s,
         log=_model_log(call),
+        phase=phase,
         offline=of_job(call.endpoint),
     )
     await asyncio.to_thread(isolated.check, context)
-    return Prepared(context, detected.digest)
+    return Prepared(context, detected.digest, runtime_reason(detected, call.source))
 
 
 async def load(model: Prepared, listener: LaneListener) -> Loaded:
     """Starts the model. Raises a PenstockError that names file, cause and remedy."""
     startup_timeout_s = model.context.startup_timeout_s
+    model.context.phase(LOADING)
     try:
         async with asyncio.timeout(startup_timeout_s + _STORY_S):
             loaded = await start(model.context, listener)
@@ -224,6 +239,12 @@ async def load(model: Prepared, listener: LaneListener) -> Loaded:
             hint="Raise ContainerStartupHealthCheckTimeoutInSeconds.",
         ) from None
     loaded.build = await asyncio.to_thread(_build, model.context)
+    loaded.described |= {
+        "why": model.why,
+        "folder": str(model.context.model_dir),
+        "interpreter": model.context.interpreter,
+        "file": model.context.description.file,
+    }
     return loaded
 
 
@@ -239,7 +260,9 @@ def _build(context: LoadContext) -> BuildChoice | None:
     return found
 
 
-async def _detected(call: LoadCall, settings: InstanceSettings, fetch: Fetch | None) -> Detected:
+async def _detected(
+    call: LoadCall, settings: InstanceSettings, fetch: Fetch | None, phase: Callable[[str], None]
+) -> Detected:
     cancelled = threading.Event()
     runtime = call.source.runtime or call.source.image.removeprefix("local://")
 
@@ -260,12 +283,14 @@ async def _detected(call: LoadCall, settings: InstanceSettings, fetch: Fetch | N
         """Weights from a Hugging Face directory, compiled once per content for this processor."""
         if not needs_compiling(root) or served_as_weights(root, runtime, call.source.environment):
             return root
+        phase(COMPILING)
         return compile_for_serving(
             root,
             settings.cache_dir / "compiled-models",
             digest=digest,
             timeout_s=call.download_timeout_s,
             cancelled=cancelled,
+            log=_model_log(call),
         )
 
     return await brought(call, work, cancelled)

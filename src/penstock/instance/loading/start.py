@@ -37,6 +37,7 @@ from penstock.instance.loading.described import (
     slots_spec,
 )
 from penstock.instance.loading.loaded import Loaded
+from penstock.instance.loading.phases import WARMING_UP
 from penstock.instance.loading.proof_here import proof_here
 from penstock.runtimes import registry
 from penstock.runtimes.base import LaneListener, LoadContext
@@ -110,6 +111,8 @@ async def _tensor_model(context: LoadContext) -> Loaded:
             # One of many models is loaded because a caller waits for it, and a job's first batches
             # need not be fast: both skip the warm-up.
             warm_up = not context.target_model and not context.offline
+            if warm_up:
+                context.phase(WARMING_UP)
             engine = await asyncio.to_thread(
                 partial(
                     TextEngine, runtime, description, model, context.model_dir, threads,

@@ -27,6 +27,7 @@ import numpy as np
 import orjson
 
 from penstock.core.jobs.spec import Span
+from penstock.distribution import install_command
 from penstock.errors import CallerError, PenstockError
 from penstock.records.formats.lines import RecordBlock
 from penstock.records.objects.sources import ObjectBytes
@@ -51,7 +52,7 @@ def _module(name: str) -> Any:
         raise CallerError(
             "parquet-missing",
             f"Parquet needs pyarrow, which this server lacks: {error}",
-            hint="Install the extra on the server: pip install 'penstock[parquet]'.",
+            hint=f"Install it on the server: {install_command('parquet')}",
         ) from error
 
 

@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from penstock.distribution import install_command
 from penstock.errors import CallerError, ModelError
 from penstock.runtimes.tokenizer_file import CHARACTERS_PER_TOKEN_MAX, open_tokenizer_file
 
@@ -198,7 +199,7 @@ def _compiled(source: str) -> Any:
         raise ModelError(
             "jinja2-missing",
             "the model has a chat template, which needs the package jinja2",
-            hint="pip install 'penstock[generate]'",
+            hint=install_command("generate"),
         ) from None
     environment = ImmutableSandboxedEnvironment(
         trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols]

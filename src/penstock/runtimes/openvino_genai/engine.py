@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from penstock.distribution import install_command
 from penstock.errors import CallerError, ModelError
 from penstock.runtimes.generation.adapter_files import AdapterFiles, read_adapter
 from penstock.runtimes.generation.base import (
@@ -235,7 +236,7 @@ def _library() -> Any:
         raise ModelError(
             "engine-missing",
             f"the model needs the package openvino-genai: {error}",
-            hint="pip install 'penstock[generate]'",
+            hint=install_command("generate"),
         ) from None
 
 

