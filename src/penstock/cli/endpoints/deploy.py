@@ -17,6 +17,7 @@ from penstock.cli import options
 from penstock.cli.client import Client, SageMaker, if_there
 from penstock.cli.output import note, print_json
 from penstock.core.apply.plan import ENDPOINT_NAME, is_version_of, versioned_name
+from penstock.core.request.grants import TRUST_VARIABLE
 from penstock.errors import CallerError, ModelError, NotNowError, PenstockError
 
 if TYPE_CHECKING:
@@ -42,6 +43,10 @@ def deploy(
     model_cache: Annotated[
         bool, typer.Option(help="With --multi-model: keep models loaded that are idle.")
     ] = True,
+    trust: Annotated[
+        bool,
+        typer.Option("--trust", help="Its pickle files are your own: load them, in a sandbox."),
+    ] = False,
     wait: Annotated[bool, typer.Option(help="Wait until it is in service.")] = True,
     server: options.ReportOptions = options.REPORT,
 ) -> None:
@@ -54,7 +59,8 @@ def deploy(
         instance_type=instance_type,
         count=count,
         image=image,
-        environment=dict(pair(item) for item in env or ()),
+        environment=dict(pair(item) for item in env or ())
+        | ({TRUST_VARIABLE: "true"} if trust else {}),
         multi_model=multi_model,
         model_cache=model_cache,
     )
