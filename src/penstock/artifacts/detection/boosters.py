@@ -20,9 +20,9 @@ from penstock.errors import CallerError
 
 _HEAD_BYTES: Final = 64 << 10
 
-_JSON: Final = re.compile(rb"\s*\{\s*\"[\s\S]*\"(?:learner_model_param|gradient_booster)\"")
 _JSON_VERSION: Final = re.compile(rb"\"version\"\s*:\s*\[\s*(\d+)\s*,\s*(\d+)\s*,\s*(\d+)\s*\]")
 _UBJ: Final = re.compile(rb"\{L\0\0\0\0\0\0\0.(?:learner|version|Config|Model)", re.DOTALL)
+_KEYS: Final = (b'"gradient_booster"', b'"learner_model_param"')
 _OBJECTIVE: Final = re.compile(rb"(?:reg|binary|multi|rank|count|survival):[a-z:\-]{2,40}\Z")
 _PARAM_BYTES: Final = 136
 
@@ -34,7 +34,7 @@ def xgboost_form(path: Path) -> str:
     head, _ = _ends(path)
     if _UBJ.match(head):
         return UBJ
-    if _JSON.match(head):
+    if head.lstrip()[:1] == b"{" and b'"learner"' in head and any(key in head for key in _KEYS):
         return JSON
     return BINARY if _is_binary(head) else ""
 
@@ -98,9 +98,12 @@ def _ends(path: Path) -> tuple[bytes, bytes]:
         return head, file.read()
 
 
+_LIGHTGBM: Final = re.compile(rb"tree\r?\nversion=v\d+\r?\n")
+
+
 def is_lightgbm(path: Path) -> bool:
     head, _ = _ends(path)
-    return re.match(rb"tree\r?\nversion=v\d+\r?\n", head) is not None
+    return _LIGHTGBM.match(head) is not None
 
 
 def check_lightgbm(path: Path, file: str) -> None:

@@ -30,6 +30,7 @@ from penstock.errors import CallerError
 READ_BYTES_MAX: Final = 64 << 20
 _OPCODES_MAX: Final = 200_000
 _HEAD_BYTES: Final = 512
+_NAME_BYTES_MAX: Final = 200
 #: Names of classes that are listed; a model of many parts names some dozens.
 _NAMES_MAX: Final = 2000
 
@@ -60,11 +61,6 @@ _SKLEARN_VERSION: Final = re.compile(
     rb"(\d+\.\d+(?:\.\d+)?(?:rc\d+|\.post\d+|\.dev\d+)?)",
     re.DOTALL,
 )
-#: A class of protocols 0 to 3: `c`, its module and its name, each with a line's end.
-_GLOBAL: Final = re.compile(rb"c([A-Za-z_][\w.]{0,200})\n([A-Za-z_]\w{0,200})\n")
-#: A short text as protocols from 4 on write it, which has the form of a module's name.
-_SHORT_TEXT: Final = re.compile(rb"\x8c([\x01-\xff])([A-Za-z_][\w.]*)")
-
 #: The first bytes of a compressed file, and what unpacks it. joblib writes all of them.
 _UNPACK: Final[tuple[tuple[bytes, Callable[[IO[bytes]], Any]], ...]] = (
     (b"\x1f\x8b", lambda file: gzip.GzipFile(fileobj=file)),
@@ -106,7 +102,17 @@ def _begins_pickle(text: bytes) -> bool:
     """A protocol's header, or the opcode with which protocols 0 and 1 restore an object."""
     if text[:1] == b"\x80":
         return len(text) > 2 and 2 <= text[1] <= 5
-    return _GLOBAL.match(text) is not None
+    return text[:1] == b"c" and bool(_global_at(text, 1))
+
+
+def _global_at(text: bytes, at: int) -> str:
+    """The class whose module and name stand there, each with a line's end; "" = there is none."""
+    middle = text.find(b"\n", at, at + _NAME_BYTES_MAX)
+    end = text.find(b"\n", middle + 1, middle + 1 + _NAME_BYTES_MAX)
+    if middle < 0 or end < 0:
+        return ""
+    found = (text[at:middle] + b"." + text[middle + 1 : end]).decode("latin-1")
+    return found if all(part.isidentifier() for part in found.split(".")) else ""
 
 
 def _unpacked(path: Path) -> bytes:
@@ -153,18 +159,18 @@ def _names(text: bytes) -> Iterator[str]:
                 texts = [*texts[-1:], last]
     except (ValueError, IndexError, OverflowError, MemoryError):
         pass  # bytes of an array, or the end of what was read
-    for found in _GLOBAL.finditer(text, at):
-        yield f"{found.group(1).decode()}.{found.group(2).decode()}"
-    for found in _SHORT_TEXT.finditer(text, at):
-        word = found.group(2)[: found.group(1)[0]]
-        if len(word) == found.group(1)[0] and word.partition(b".")[0] in _PACKAGES:
-            yield word.decode()
+    for package in _PACKAGES:
+        begin = text.find(package, at)
+        while begin >= 0:
+            if text[begin - 1 : begin] == b"c":
+                yield _global_at(text, begin) or package.decode()
+            elif text[begin - 2 : begin - 1] == b"\x8c":  # a short text of protocols from 4 on
+                yield text[begin : begin + text[begin - 1]].decode("latin-1")
+            begin = text.find(package, begin + len(package))
 
 
 #: Packages whose modules are looked for behind the first array.
-_PACKAGES: Final = frozenset(
-    {b"sklearn", b"xgboost", b"lightgbm", b"catboost", b"pandas", b"imblearn"}
-)
+_PACKAGES: Final = (b"sklearn", b"xgboost", b"lightgbm", b"catboost", b"pandas", b"imblearn")
 
 
 #: Package -> the distribution that has it. Others can't be told from their names.
@@ -193,7 +199,7 @@ def requirements(facts: PickleFacts) -> tuple[str, ...]:
 
 def beside_sklearn(version: str) -> tuple[str, ...]:
     """Releases of scikit-learn before 1.4.2 were built for numpy 1 and do not say so."""
-    numbers = tuple(int(part) for part in re.findall(r"\d+", version)[:3])
+    numbers = tuple(int(part) for part in version.split(".")[:3] if part.isdecimal())
     return ("numpy<2",) if version and numbers < (1, 4, 2) else ()
 
 

@@ -21,7 +21,7 @@ import numpy as np
 from penstock.errors import ModelError, PenstockError
 from penstock.runtimes.python import tables
 from penstock.runtimes.python.batches import ALL_ITEMS, Answer, answered, failed
-from penstock.runtimes.python.tables import Features, Table, bad
+from penstock.runtimes.python.tables import BodyRows, Features, bad
 from penstock.runtimes.tensor_bytes import pack, unpack
 from penstock.wire.frames import decode_request_meta
 
@@ -84,7 +84,7 @@ class PredictorContract:
     def answer(
         self, items: list[tuple[bytes, bytes]], progress: Callable[[int], None]
     ) -> list[Answer]:
-        read: list[Table | BaseException] = []
+        read: list[BodyRows | BaseException] = []
         for index, (meta, body) in enumerate(items):
             progress(index)
             try:
@@ -101,12 +101,12 @@ class PredictorContract:
         return answers
 
     def _joined(
-        self, read: list[Table | BaseException], progress: Callable[[int], None]
+        self, read: list[BodyRows | BaseException], progress: Callable[[int], None]
     ) -> list[Answer] | None:
         """All answers from one run; None where that is impossible, or failed."""
         if not self._predictor.joins or len(read) < 2:
             return None
-        whole = [table for table in read if isinstance(table, Table)]
+        whole = [table for table in read if isinstance(table, BodyRows)]
         parts = [table.rows for table in whole if isinstance(table.rows, np.ndarray)]
         if len(parts) < len(read) or len({part.shape[1] for part in parts}) > 1:
             return None
@@ -123,8 +123,8 @@ class PredictorContract:
             at = end
         return answers
 
-    def _one(self, table: Table | BaseException) -> Answer:
-        if not isinstance(table, Table):
+    def _one(self, table: BodyRows | BaseException) -> Answer:
+        if not isinstance(table, BodyRows):
             return failed(table)
         try:
             outputs = self._predictor.predict(table.rows, table.wanted)
@@ -137,15 +137,15 @@ class PredictorContract:
         except BaseException as error:
             return failed(error)
 
-    def _read(self, meta: bytes, body: bytes) -> Table:
+    def _read(self, meta: bytes, body: bytes) -> BodyRows:
         """The rows in the form that the predictor takes, with the outputs that are wanted."""
         predictor = self._predictor
         known = tuple(name for name, _, _ in predictor.outputs)
         if not meta:
-            return Table(self._formed(self._tensors(unpack(body))), known)
+            return BodyRows(self._formed(self._tensors(unpack(body))), known)
         kind = (decode_request_meta(meta).content_type or "").partition(";")[0].strip().lower()
         if kind in predictor.readers:
-            return Table(predictor.readers[kind](body), self._usual)
+            return BodyRows(predictor.readers[kind](body), self._usual)
         table = tables.read(predictor.features, kind, body)
         if table is None:
             types = (tables.JSON[0], tables.JSON_LINES[0], tables.CSV, tables.NPY)
@@ -158,7 +158,7 @@ class PredictorContract:
         for name in table.wanted:
             if name not in known:
                 raise bad(f"output {name[:80]!r} is not one of the model's: {', '.join(known)}")
-        return Table(self._formed(table.rows), table.wanted or self._usual)
+        return BodyRows(self._formed(table.rows), table.wanted or self._usual)
 
     def _tensors(self, tensors: dict[str, np.ndarray]) -> Any:
         if INPUT in tensors and len(tensors) == 1:
@@ -178,9 +178,9 @@ def _answer(outputs: dict[str, np.ndarray]) -> Answer:
     return answered(pack({name: plain(array) for name, array in outputs.items()}), PACKED)
 
 
-def plain(array: Any) -> np.ndarray:
+def plain(given: Any) -> np.ndarray:
     """An array of a dtype that the Open Inference Protocol has."""
-    array = np.asarray(array)
+    array: np.ndarray = np.asarray(given)
     if array.dtype.kind == "O" and array.size and not isinstance(array.flat[0], str | bytes):
         array = np.array(array.tolist())
     return array.astype(np.float64) if array.dtype.kind == "f" and array.itemsize > 8 else array

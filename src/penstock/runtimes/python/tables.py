@@ -52,7 +52,7 @@ class Features:
 
 
 @dataclass(slots=True)
-class Table:
+class BodyRows:
     rows: Any  #: a list of rows, or an array
     wanted: tuple[str, ...] = ()  #: outputs that the body names
 
@@ -62,7 +62,7 @@ def bad(message: str, *, code: str = "bad-input", status: int = 400, hint: str =
     return ModelError(code, message, hint=hint, original_status=status)
 
 
-def read(features: Features, kind: str, body: bytes) -> Table | None:
+def read(features: Features, kind: str, body: bytes) -> BodyRows | None:
     """The rows of a body; None for a content type that is not read here. Raises ModelError."""
     if kind not in (*JSON, *JSON_LINES, CSV, NPY):
         return None
@@ -72,10 +72,10 @@ def read(features: Features, kind: str, body: bytes) -> Table | None:
         return _json(features, _parsed(body))
     if kind in JSON_LINES:
         lines = [_parsed(line) for line in body.splitlines() if line.strip()]
-        return Table(_checked(features, _records_or_rows(features, lines)))
+        return BodyRows(_checked(features, _records_or_rows(features, lines)))
     if kind == CSV:
-        return Table(_checked(features, _csv(features, body)))
-    return Table(_checked(features, _npy(body)))
+        return BodyRows(_checked(features, _csv(features, body)))
+    return BodyRows(_checked(features, _npy(body)))
 
 
 def _parsed(body: bytes) -> Any:
@@ -90,12 +90,12 @@ def _parsed(body: bytes) -> Any:
 _FORMS: Final = 'Send rows, such as {"instances": [[1.0, 2.0]]}, or one object by column for each.'
 
 
-def _json(features: Features, parsed: Any) -> Table:
+def _json(features: Features, parsed: Any) -> BodyRows:
     wanted: tuple[str, ...] = ()
     if isinstance(parsed, dict):
         wanted = _wanted(parsed.get("outputs"))
         parsed = _rows_of(features, parsed)
-    return Table(_checked(features, _records_or_rows(features, parsed)), wanted)
+    return BodyRows(_checked(features, _records_or_rows(features, parsed)), wanted)
 
 
 def _wanted(given: Any) -> tuple[str, ...]:

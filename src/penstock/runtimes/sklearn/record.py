@@ -23,6 +23,10 @@ _UNPACKED_BYTES_MAX: Final = 16 << 30
 _UNPACKED_RATIO_MAX: Final = 200
 _MAGIC: Final = b"PK\x03\x04"
 
+#: The value of an attribute stands behind its name, as JSON in JSON: \\"1.6.1\\".
+_VERSION: Final = re.compile(rb'"(\d+\.\d+(?:\.[0-9a-z]+)*)\\')
+_CONTENT_BYTES: Final = 1000
+
 _is_pickle = is_pickle_of("sklearn", "imblearn")
 
 
@@ -48,7 +52,8 @@ def _check(root: Path, file: str, trusted: bool) -> FileFacts:
         better = "skops.io.dump(model, 'model.skops'), or ONNX by skl2onnx."
         return checked_pickle(path, file, trusted, better)
     schema = _schema(path, file)
-    found = re.search(rb"_sklearn_version[\s\S]{0,400}?(\d+\.\d+(?:\.\w+)*)", schema)
+    at = schema.find(b"_sklearn_version")
+    found = _VERSION.search(schema, at, at + _CONTENT_BYTES) if at >= 0 else None
     version = found.group(1).decode() if found else ""
     lines = [f"scikit-learn=={version}" if version else "scikit-learn", "skops"]
     if b"ColumnTransformer" in schema or b"feature_names_in_" in schema:

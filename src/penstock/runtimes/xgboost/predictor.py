@@ -45,9 +45,12 @@ def booster_of(xgboost: Any, path: Path) -> Any:
     return booster
 
 
+_VERSION: Final = re.compile(rb'"version"\s*:\s*\[\s*(\d+)\s*,\s*(\d+)')
+
+
 def _unreadable(xgboost: Any, path: Path, error: BaseException) -> ModelError:
     here = xgboost.__version__
-    made = re.search(rb'"version"\s*:\s*\[\s*(\d+)\s*,\s*(\d+)', path.read_bytes()[-65_536:])
+    made = _VERSION.search(path.read_bytes()[-65_536:])
     hint = "Save it again by save_model of that version, or compare the file with the original."
     if made and tuple(map(int, made.groups())) > tuple(map(int, here.split(".")[:2])):
         hint = f"It was made by XGBoost {made[1].decode()}.{made[2].decode()}: use that version."
