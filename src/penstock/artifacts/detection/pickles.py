@@ -18,6 +18,7 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import islice
 from pathlib import Path
 from typing import IO, Any, Final
 
@@ -84,12 +85,12 @@ def _read_facts(path: Path, _mtime_ns: int, _size: int) -> PickleFacts | None:
     text = _unpacked(path)
     if not _begins_pickle(text):
         return None
-    names = list(_names(text))
+    names = list(islice(_names(text), _NAMES_MAX))
     root = next((name for name in names if name.partition(".")[0] not in _HELPERS), "")
     sklearn = _SKLEARN_VERSION.search(text)
     return PickleFacts(
         root=root,
-        names=frozenset(names[:_NAMES_MAX]),
+        names=frozenset(names),
         versions={
             "scikit-learn": sklearn.group(1).decode() if sklearn else "",
             "xgboost": xgboost_version(text) if b"xgboost" in text else "",
