@@ -95,8 +95,28 @@ COMPILE = Environment(
 #: for comparisons. kubernetes-validate holds the schemas that `deploy/` is checked against.
 RAY = Environment(("ray[serve,data]", "kubernetes-validate"), penstock=("ray",))
 
+#: Libraries whose model files are served in a worker: it writes the files of tests, with the
+#: answers of each library, and runs the workers. With what a worker imports of Penstock.
+PREDICTORS = Environment(
+    (
+        "numpy==2.2.6",
+        "scipy==1.15.3",
+        "scikit-learn==1.6.1",
+        "pandas==2.2.3",
+        "skops==0.11.0",
+        "xgboost==2.1.4",
+        "lightgbm==4.6.0",
+        "catboost==1.2.8",
+        "orjson",
+        "msgspec",
+    ),
+    unwanted=("nvidia-nccl-cu12",),
+)
+
 #: What `make test` needs, the slowest last.
-TESTED: dict[str, Environment] = {**CLIENTS, "ray": RAY, "compile": COMPILE}
+TESTED: dict[str, Environment] = {
+    **CLIENTS, "predictors": PREDICTORS, "ray": RAY, "compile": COMPILE,
+}  # fmt: skip
 
 #: Engines and servers of others. vLLM's package for processors brings media libraries of another
 #: build of PyTorch; text generation does without them.

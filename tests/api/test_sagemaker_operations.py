@@ -498,3 +498,21 @@ def test_an_unknown_operation_and_a_torn_body_are_told_in_the_protocols_form(
     answer = plane.runner.run(plane.door.handle(HttpRequest("POST", "/", "", headers, b"{"), "i"))
     assert answer.status == 400
     assert json.loads(answer.body)["__type"] == "SerializationException"
+
+
+def test_a_container_vouches_for_its_artifact_where_callers_are_known(
+    plane: SagemakerPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    vouches = {"Environment": {"PENSTOCK_TRUST_ARTIFACT": "true"}}
+    container = {"ModelDataUrl": "file:///models/shop/", **vouches}
+    assert plane.call("CreateModel", ModelName="one", PrimaryContainer=container)[0] == 200
+    status, told = plane.call(
+        "CreateModel", ModelName="many", PrimaryContainer={**container, "Mode": "MultiModel"}
+    )
+    assert (status, "multi-model endpoint" in str(told)) == (400, True)
+    strangers = replace(plane.context("us-east-1"), strangers=True)
+    monkeypatch.setattr(plane, "context", lambda region: strangers)
+    service = AwsService(SAGEMAKER, OPERATIONS, plane.context, lambda context, key: context)
+    plane.door = AwsFrontDoor((service,), region_default="us-east-1")
+    status, told = plane.call("CreateModel", ModelName="open", PrimaryContainer=container)
+    assert (status, "--insecure" in str(told)) == (400, True)

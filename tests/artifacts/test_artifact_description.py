@@ -51,7 +51,10 @@ def test_a_description_of_which_only_the_runtime_is_known() -> None:
         "parameters": {},
         "environment": {},
         "precision": "",
+        "framework": (),
+        "handler": "",
         "trusted": False,
+        "unconfined": False,
     }
 
 

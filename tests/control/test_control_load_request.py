@@ -5,6 +5,7 @@ it.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,13 +25,13 @@ KIND = InstanceType(
 )
 
 
-def told(need: CopySpec) -> LoadCall:
+def told(need: CopySpec, **of_model: Any) -> LoadCall:
     """The instance's reading of the request."""
     entry = InstanceEntry(
         instance_id="i-1", variant="all", generation=1, ordinal=0, kind=KIND, phase="running",
         since=None,
     )  # fmt: skip
-    model = ModelSource(model_name="m", uri="file:///m")
+    model = ModelSource(model_name="m", uri="file:///m", **of_model)
     copy = CopyEntry(
         copy=1, instance_id="i-1", variant="all", generation=1, ordinal=0, phase="loading",
         since=None, component=ComponentCopiesSpec(name="chat/1", model=model, copies=1, need=need),
@@ -40,6 +41,13 @@ def told(need: CopySpec) -> LoadCall:
         memory_bytes=4 * GIB, accelerators=2,
     )  # fmt: skip
     return LoadCall.from_dict(load_request("shop", entry, copy), settings)
+
+
+def test_who_made_the_model_may_vouch_for_its_pickles_but_not_for_a_prefix() -> None:
+    vouches = (("PENSTOCK_TRUST_ARTIFACT", "true"),)
+    assert told(WHOLE_INSTANCE).source.trusted is False
+    assert told(WHOLE_INSTANCE, environment=vouches).source.trusted is True
+    assert told(WHOLE_INSTANCE, environment=vouches, multi_model=True).source.trusted is False
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,12 @@ from penstock.core.request.grants import (
     NEEDS,
     OPERATE,
     SCOPES,
+    TRUST_VARIABLE,
     Grant,
     allowed,
+    check_trust,
     needed,
+    trusts,
 )
 from penstock.errors import CallerError
 
@@ -34,6 +37,7 @@ from penstock.errors import CallerError
         ("ListEndpoints", (OPERATE, ADMIN)),
         ("UpdateEndpointWeightsAndCapacities", (OPERATE, ADMIN)),
         ("CreateModel", (ADMIN,)),
+        ("TrustArtifact", (ADMIN,)),
         ("DeleteEndpoint", (ADMIN,)),
         ("UpdateEndpoint", (ADMIN,)),
         ("AddTags", (ADMIN,)),
@@ -75,3 +79,31 @@ def test_an_unknown_scope_is_refused() -> None:
     with pytest.raises(CallerError) as raised:
         Grant("root")
     assert raised.value.code == "scope-unknown"
+
+
+@pytest.mark.parametrize(
+    "operation",
+    ["CreateModel", "CreateInferenceComponent", "UpdateInferenceComponent", "CreateTransformJob"],
+)
+def test_whoever_may_vouch_for_an_artifact_is_an_administrator(operation: str) -> None:
+    """Their containers have an Environment, which may vouch for an artifact's pickles."""
+    assert needed(operation) == needed("TrustArtifact") == ADMIN
+
+
+def test_an_artifact_is_vouched_for_in_words() -> None:
+    assert trusts({TRUST_VARIABLE: "true"})
+    assert not trusts({TRUST_VARIABLE: "false"})
+    assert not trusts({})
+    check_trust({TRUST_VARIABLE: "true"})
+    check_trust({}, multi_model=True, strangers=True)
+    with pytest.raises(CallerError) as caught:
+        check_trust({TRUST_VARIABLE: "yes"})
+    assert caught.value.code == "environment-invalid"
+
+
+@pytest.mark.parametrize(("case", "why"), [("multi_model", "prefix"), ("strangers", "--insecure")])
+def test_trust_that_nobody_can_give_is_refused(case: str, why: str) -> None:
+    with pytest.raises(CallerError, match=why) as caught:
+        check_trust({TRUST_VARIABLE: "true"}, **{case: True})
+    assert caught.value.code == "trust-refused"
+    assert "control.trusted_artifacts" in caught.value.hint

@@ -56,7 +56,7 @@ class KeySource(Protocol):
 
 def check_binding(listen: ListenConfig) -> None:
     """Refuses a public address without credentials. Raises CallerError."""
-    if is_loopback(listen.host.strip("[]")) or listen.auth or listen.insecure:
+    if listen.insecure or not strangers_call(listen):
         return
     raise CallerError(
         "credentials-required",
@@ -64,6 +64,11 @@ def check_binding(listen: ListenConfig) -> None:
         hint="Add --auth and make a key with 'penstock keys create', or, where the network itself"
         " keeps strangers out, --insecure.",
     )
+
+
+def strangers_call(listen: ListenConfig) -> bool:
+    """Whether other machines may call without credentials."""
+    return not (is_loopback(listen.host.strip("[]")) or listen.auth)
 
 
 class KeyAuthenticator:

@@ -68,7 +68,8 @@ def prepare(
             environment=source.environment,
             runtime=source.runtime,
             image_commands=settings.image_commands,
-            trusted=source.trusted or settings.trusts(source.uri),
+            trusted=settings.trusts(source.uri),
+            vouched=source.trusted,
             instruction_set=instruction_set,
         )
     except CallerError as error:

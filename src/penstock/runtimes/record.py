@@ -110,6 +110,8 @@ class RuntimeRecord:
     understood: str = ""  #: what it accepts as a model, for errors
     #: Suffixes of model files that it loads, the preferred one first
     suffixes: tuple[str, ...] = ()
+    #: Suffixes of files that may run code when they are loaded, looked for after all others
+    pickles: tuple[str, ...] = ()
     #: Whether a file with such a suffix is really a model. Reads the file, but never loads it.
     recognises: Callable[[Path], bool] = lambda path: True
     #: (root, file, trusted): raises CallerError for a file that is damaged, or that could run code
@@ -117,6 +119,12 @@ class RuntimeRecord:
     check: Callable[[Path, str, bool], FileFacts] | None = None
     #: Hugging Face's exporters write its files, so with a tokenizer it may be a text model
     beside_tokenizers: bool = False
+    #: module of ours that loads its files in a worker process: the predictor that
+    #: `python.predictor_contract` asks; "" = it has no such files
+    predictor: str = ""
+    #: (root, image, trusted): the model of an artifact beside one of AWS's images that serves such
+    #: files in its own way; None: the image is another one.
+    image_layout: Callable[[Path, str, bool], ModelDescription | None] | None = None
     default_file: str = ""  #: the model file if model.yaml names none; "" = found by its suffix
     #: (root, environment): the model of an artifact with its own layout; None: it is none.
     layout: Callable[[Path, Mapping[str, str]], ModelDescription | None] | None = None
@@ -146,11 +154,21 @@ class RuntimeRecord:
     @property
     def task(self) -> str:
         """The task, where model.yaml has none."""
-        return _TASKS[next(iter(self.loaders))]
+        return "tensor" if self.predictor else _TASKS[next(iter(self.loaders))]
 
     def reads(self, path: Path) -> bool:
         """Whether it loads this model file, by name and content."""
-        return path.name.endswith(self.suffixes) and self.recognises(path)
+        return path.name.endswith(self.endings) and self.recognises(path)
+
+    @property
+    def endings(self) -> tuple[str, ...]:
+        """All suffixes of its files."""
+        return (*self.suffixes, *self.pickles)
+
+    @property
+    def reads_files(self) -> bool:
+        """Whether a file alone is a model of it, without code or configuration beside it."""
+        return self.has(Interface.TENSORS) or bool(self.predictor)
 
     def has(self, *interfaces: Interface) -> bool:
         """Whether it has any of these interfaces."""

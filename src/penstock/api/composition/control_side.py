@@ -13,7 +13,7 @@ from typing import Any
 
 import orjson
 
-from penstock.api.access import key_of
+from penstock.api.access import key_of, strangers_call
 from penstock.api.admin.app import AdminServices
 from penstock.api.admin.deploying import deploying
 from penstock.api.admin.traffic import TrafficFeed
@@ -271,6 +271,7 @@ class ControlSide:
                     account_id,
                     self._offline.transform,
                     asynchronous=self._offline.asynchronous,
+                    strangers=strangers_call(self._config.listen),
                 ),
                 lambda context, access_key: replace(context, access_key=access_key),
             ),

@@ -15,6 +15,7 @@ from penstock.control.store.records import NOUNS, AlreadyExists, ListQuery, NotF
 from penstock.control.store.store import Store
 from penstock.control.store.store_thread import StoreThread
 from penstock.core.jobs.spec import TransformSpec
+from penstock.core.request.grants import check_trust
 from penstock.jobs.transform.records import JobRecord
 from penstock.wire.aws.errors import AwsError
 
@@ -140,6 +141,12 @@ class SagemakerContext:
     jobs: TransformJobs
     access_key: str = ""  #: id of the request's key; empty = unsigned
     asynchronous: AsyncOutputs | None = None  #: None = there is no asynchronous inference
+    strangers: bool = False  #: other machines may call without credentials
+
+    def check_trust(self, environment: Mapping[str, str], *, multi_model: bool = False) -> None:
+        """Raises CallerError where a container's Environment vouches for an artifact and may
+        not."""
+        check_trust(environment, multi_model=multi_model, strangers=self.strangers)
 
     def arn(self, kind: str, name: str) -> str:
         """The ARN of a resource; `kind` is a key of NOUNS."""

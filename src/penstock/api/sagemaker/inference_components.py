@@ -131,6 +131,7 @@ async def _model(context: SagemakerContext, name: str, specification: Json) -> M
     if container:
         made = {"Image": container.get("Image", ""), "ModelDataUrl": container.get("ArtifactUrl")}
         made["Environment"] = container.get("Environment") or {}
+        context.check_trust(made["Environment"])
         return model_source({"ModelName": name, "PrimaryContainer": made})
     record = await context.call(Store.describe_model, model)
     source = model_source(record.request)

@@ -32,7 +32,8 @@ from penstock.control.store.store import Store
 async def create_model(context: SagemakerContext, params: Members) -> Members:
     """The artifact is read when an endpoint loads it, as in SageMaker."""
     security_members.check("CreateModel", params)
-    model_source(params)  # refuses containers that could never be loaded
+    source = model_source(params)  # refuses containers that could never be loaded
+    context.check_trust(dict(source.environment), multi_model=source.multi_model)
     name, kept = params["ModelName"], untagged(params)
     return {"ModelArn": await context.create(MODEL, Store.create_model, name, kept, params)}
 

@@ -151,6 +151,7 @@ _FAILURE_REASON_CHARS_MAX = 1024
 async def create_transform_job(context: SagemakerContext, params: Members) -> Members:
     name = params["TransformJobName"]
     model = await context.call(Store.describe_model, params["ModelName"])
+    context.check_trust(params.get("Environment") or {})
     spec = spec_of(params, model.request, owner=context.access_key)
     await _require_unused(context, name)
     await context.jobs.check(spec)

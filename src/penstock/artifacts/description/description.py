@@ -283,5 +283,8 @@ class ModelDescription(ModelKeys):
     #: runtimes with Python workers: the module of ours whose functions stand in for those that the
     #: model's code does not define; "" = `sagemaker_contract`'s own defaults
     handler: str = ""
-    #: pickle formats may be loaded; set by the operator, never by the artifact
+    #: pickle formats may be loaded; said by the operator or who made the model, never by the
+    #: artifact
     trusted: bool = False
+    #: its processes have no sandbox (`confinement`); said by the operator alone
+    unconfined: bool = False

@@ -282,7 +282,7 @@ def check_together(description: ModelDescription, where: str) -> None:
     """Refuses keys that are valid by themselves and contradict each other."""
     runtime, task = description.runtime, description.task
     record = registry.record(runtime)
-    own_code = record.has(Interface.PAYLOAD, Interface.PIPELINE)
+    own_code = record.has(Interface.PAYLOAD, Interface.PIPELINE) and not record.predictor
     if (task == "payload") != own_code:
         allowed = (
             "payload (the model's own code answers)"
@@ -334,7 +334,8 @@ def _check_task(description: ModelDescription, record: RuntimeRecord, where: str
         _check_engine(record, description.engine, where)
     writes = task == "text2text-generation"
     needed = Interface.SEQ2SEQ if writes else Interface.TENSORS
-    if task not in ("payload", "text-generation") and not record.has(needed):
+    predicts = task == "tensor" and bool(record.predictor)
+    if task not in ("payload", "text-generation") and not record.has(needed) and not predicts:
         # Those that do nothing else first.
         writers = sorted(registry.records(Interface.SEQ2SEQ), key=lambda one: len(one.loaders))
         allowed = (

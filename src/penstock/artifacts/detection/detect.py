@@ -16,7 +16,7 @@ most to recognise that form and to say what is missing, so the table of those is
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -115,6 +115,7 @@ def detect(
     runtime: str = "",
     image_commands: Mapping[str, tuple[str, ...]] | None = None,
     trusted: bool = False,
+    vouched: bool = False,
     instruction_set: str = "",
 ) -> Detected:
     """Describes the artifact in `root`.
@@ -125,7 +126,10 @@ def detect(
         environment: the model's Environment; a few of SageMaker's variables choose among models.
         runtime: one of `images.local_names`, to overrule the choice; empty detects.
         image_commands: the operator's images and the commands that stand for them.
-        trusted: whether the operator allows pickle files to be loaded.
+        trusted: whether the operator allows pickle files to be loaded, and code to run without a
+            sandbox.
+        vouched: whether who made the model vouches for its pickle files. They are loaded in a
+            sandboxed process, or not at all.
         instruction_set: of this processor, where the artifact is to be loaded; "": it is only
             inspected, and of several builds the least demanding one is described.
 
@@ -150,23 +154,44 @@ def detect(
     else:
         root = _of_builds(_step_into(root), instruction_set)
         wanted = runtime if registry.find(runtime) is not None else hint.runtime
-        description, root = _describe(root, image, hint, environment, wanted, trusted)
+        trust = Trust(trusted, vouched)
+        description, root = _describe(root, image, hint, environment, wanted, trust)
         if wanted and description.runtime != wanted:
             raise CallerError(
                 "runtime-mismatch",
                 f"the artifact is a model for {description.runtime}, and {wanted} was asked for",
                 hint="Leave the runtime out, or give an artifact of that kind.",
             )
-    return Detected(description=_trusted(description, trusted), root=root)
+    return Detected(description=_trusted(description, Trust(trusted, vouched)), root=root)
 
 
-def _trusted(description: ModelDescription, trusted: bool) -> ModelDescription:
-    """Sets `trusted` on the description and on all models inside it."""
+@dataclass(frozen=True, slots=True)
+class Trust:
+    """Who stands behind an artifact's pickles."""
+
+    operator: bool = False
+    maker: bool = False  #: who made the model
+
+    def loads(self, record: RuntimeRecord) -> bool:
+        """Whether pickles of this runtime are loaded. The maker's word counts where a sandboxed
+        process loads them."""
+        return self.operator or (self.maker and bool(record.predictor))
+
+
+def _trusted(description: ModelDescription, trust: Trust) -> ModelDescription:
+    """Sets `trusted` and `unconfined` on the description and on all models inside it."""
     models = tuple(
-        dataclasses.replace(each, description=_trusted(each.description, trusted))
+        dataclasses.replace(each, description=_trusted(each.description, trust))
         for each in description.models
     )
-    return dataclasses.replace(description, trusted=trusted, models=models)
+    record = registry.record(description.runtime)
+    return dataclasses.replace(
+        description,
+        trusted=trust.loads(record),
+        # Our own code loads what a predictor reads: it needs nothing outside of its sandbox.
+        unconfined=trust.operator and not record.predictor,
+        models=models,
+    )
 
 
 def _describe(
@@ -175,16 +200,16 @@ def _describe(
     hint: ImageHint,
     environment: Mapping[str, str],
     wanted: str,
-    trusted: bool,
+    trust: Trust,
 ) -> tuple[ModelDescription, Path]:
     if (root / model_yaml.FILE_NAME).is_file():
         described = model_yaml.load(root)
         if registry.record(described.runtime).has(Interface.ENGINE):
             return completed_generation(described, root, environment), root
-        return _completed(described, root, trusted), root
+        return _completed(described, root, trust), root
     pipeline = _of_own_layout(root, environment, _wanted(wanted, Interface.PIPELINE))
     if pipeline is not None:
-        return _with_models(pipeline, root, trusted), root
+        return _with_models(pipeline, root, trust), root
     if wanted in ("", *registry.names(Interface.ENGINE)):
         language = language_model(root, environment, wanted)
         if language is not None:
@@ -197,22 +222,23 @@ def _describe(
             return code, root
     folder = triton_models.find_model_folder(root, environment)
     if folder is not None:
-        entry = triton_models.describe_entry(root, folder, runtime=wanted, trusted=trusted)
+        entry = triton_models.describe_entry(root, folder, runtime=wanted, trusted=trust.operator)
         return entry, folder
-    bare = _bare_model(root, _wanted(wanted, Interface.TENSORS), trusted)
+    readers = tuple(one for one in _wanted(wanted) if one.reads_files)
+    bare = _beside_image(root, image, readers, trust) or _bare_model(root, readers, trust)
     if bare is not None and hint.kind == "unknown" and not is_aws_image(image):
         raise not_mapped(image, f"nothing but the name of {bare.file} says what the artifact is")
     if bare is not None:
         return bare, root
-    unknown = layout_unknown(root, trusted=trusted)
+    unknown = layout_unknown(root, trusted=trust.operator or trust.maker)
     if hint.kind == "unknown" and unknown.code == "artifact-layout-unknown":
         raise not_mapped(image, unknown.message)
     raise unknown
 
 
-def _wanted(wanted: str, interface: Interface) -> tuple[RuntimeRecord, ...]:
-    """The runtimes that may load the file: the one named `wanted`, or all of the interface."""
-    return tuple(one for one in registry.records(interface) if wanted in ("", one.name))
+def _wanted(wanted: str, *interfaces: Interface) -> tuple[RuntimeRecord, ...]:
+    """The runtimes that may load the file: the one named `wanted`, or all of the interfaces."""
+    return tuple(one for one in registry.records(*interfaces) if wanted in ("", one.name))
 
 
 def _of_own_layout(
@@ -225,12 +251,12 @@ def _of_own_layout(
     return None
 
 
-def _with_models(description: ModelDescription, root: Path, trusted: bool) -> ModelDescription:
+def _with_models(description: ModelDescription, root: Path, trust: Trust) -> ModelDescription:
     """A pipeline with the models that its steps name, each found as an artifact of its own."""
     models = models_of(
         root,
         description.file,
-        lambda folder: _describe(folder, "", image_hint("", {}), {}, "", trusted),
+        lambda folder: _describe(folder, "", image_hint("", {}), {}, "", trust),
     )
     return dataclasses.replace(description, models=models)
 
@@ -254,16 +280,38 @@ def _of_builds(root: Path, instruction_set: str) -> Path:
     return root if choice is None else root / choice.build.folder
 
 
+def _beside_image(
+    root: Path, image: str, records: tuple[RuntimeRecord, ...], trust: Trust
+) -> ModelDescription | None:
+    """The description where one of AWS's images serves such files in its own way."""
+    for record in records:
+        if image and record.image_layout is not None:
+            found = record.image_layout(root, image, trust.loads(record))
+            if found is not None:
+                return found
+    return None
+
+
+def _suffixes(records: tuple[RuntimeRecord, ...]) -> Iterator[str | tuple[str, ...]]:
+    """Graphs first, by their suffixes; then files that a library alone loads; last those that can
+    run code."""
+    graphs = [one for one in records if not one.predictor]
+    yield from dict.fromkeys(suffix for one in graphs for suffix in one.suffixes)
+    yield tuple(suffix for one in records if one.predictor for suffix in one.suffixes)
+    yield tuple(suffix for one in records for suffix in one.pickles)
+
+
 def _bare_model(
-    root: Path, records: tuple[RuntimeRecord, ...], trusted: bool
+    root: Path, records: tuple[RuntimeRecord, ...], trust: Trust
 ) -> ModelDescription | None:
     """The description of a lone model file; the first of `records` that loads it is its runtime."""
-    suffixes = dict.fromkeys(suffix for one in records for suffix in one.suffixes)
-    file = find_model_file(root, suffixes, lambda path: any(one.reads(path) for one in records))
+    file = find_model_file(
+        root, _suffixes(records), lambda path: any(one.reads(path) for one in records)
+    )
     if not file:
         return None
     record = next(one for one in records if one.reads(root / file))
-    facts = record.checked(root, file, trusted=trusted)
+    facts = record.checked(root, file, trusted=trust.loads(record))
     if facts.has_strings and not record.takes_strings:
         record = next(iter(_with_strings(root / file)), record)
     if record.beside_tokenizers and (text := text_model(root, record.name, file)) is not None:
@@ -273,6 +321,8 @@ def _bare_model(
         task=record.task,
         file=file,
         batching=Batching(rows_max=facts.rows_max),
+        framework=facts.framework,
+        handler=record.predictor,
     )
 
 
@@ -282,9 +332,10 @@ def _with_strings(path: Path) -> list[RuntimeRecord]:
     return [one for one in records if one.takes_strings and one.reads(path)]
 
 
-def _completed(description: ModelDescription, root: Path, trusted: bool) -> ModelDescription:
+def _completed(description: ModelDescription, root: Path, trust: Trust) -> ModelDescription:
     """Adds what model.yaml left out, and checks that the files it names exist and are whole."""
     record = registry.record(description.runtime)
+    trusted = trust.loads(record)
     if description.tokenizer is not None:
         inside(root, description.tokenizer.file, key="model.yaml: tokenizer.file")
     if description.command:
@@ -292,7 +343,7 @@ def _completed(description: ModelDescription, root: Path, trusted: bool) -> Mode
     if record.has(Interface.PIPELINE):
         file = description.file or record.default_file
         inside(root, file, key="model.yaml: file")
-        return _with_models(dataclasses.replace(description, file=file), root, trusted)
+        return _with_models(dataclasses.replace(description, file=file), root, trust)
     if description.generation is not None:
         for key in ("encoder_file", "decoder_file"):
             named = getattr(description.generation, key)
@@ -300,9 +351,9 @@ def _completed(description: ModelDescription, root: Path, trusted: bool) -> Mode
             record.checked(root, named, trusted=trusted)
         return dataclasses.replace(description, file=description.generation.decoder_file)
     file = description.file or record.default_file
-    file = file or find_model_file(root, record.suffixes, record.recognises)
-    if not file.endswith(record.suffixes):
-        endings = " or ".join(record.suffixes)
+    file = file or find_model_file(root, _suffixes((record,)), record.recognises)
+    if not file.endswith(record.endings):
+        endings = " or ".join(record.endings)
         raise CallerError(
             "model-yaml-invalid",
             f"model.yaml: file is {file!r}" if file else "model.yaml: file is missing",
@@ -317,7 +368,12 @@ def _completed(description: ModelDescription, root: Path, trusted: bool) -> Mode
             f"model.yaml: runtime is {record.name!r}, and {file} has string tensors",
             hint=f"Use runtime: {others}.",
         )
-    return dataclasses.replace(description, file=file)
+    return dataclasses.replace(
+        description,
+        file=file,
+        framework=facts.framework or description.framework,
+        handler=record.predictor or description.handler,
+    )
 
 
 _FILES_SHOWN_MAX = 12

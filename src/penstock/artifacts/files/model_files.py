@@ -206,7 +206,11 @@ def _varint(data: mmap.mmap, at: int, end: int) -> tuple[int, int]:
 
 #: Exporters write these beside the model; they are no models to be served.
 _COMPANIONS = ("openvino_tokenizer.xml", "openvino_detokenizer.xml")
-_USUAL_NAMES = ("model.xml", "openvino_model.xml", "model.onnx", "model_quantized.onnx")
+_USUAL_NAMES = (
+    "model.xml", "openvino_model.xml", "model.onnx", "model_quantized.onnx",
+    "xgboost-model", "model.ubj", "model.json", "model.txt", "model.cbm", "model.skops",
+    "model.joblib", "model.pkl", "model.pickle",
+)  # fmt: skip
 #: Most rows that are joined for a graph with a declared batch dimension; no request waits for it.
 _BATCHED_ROWS_MAX = 32
 
@@ -218,6 +222,8 @@ class FileFacts:
     has_strings: bool = False  #: whether it has tensors of text
     #: most rows that may be joined; 0 = the file does not say which dimension is the batch
     rows_max: int = 0
+    #: requirements of the libraries that made it, such as "xgboost==2.0.3"
+    framework: tuple[str, ...] = ()
 
 
 def is_graph(path: Path) -> bool:
@@ -229,18 +235,22 @@ def is_graph(path: Path) -> bool:
 
 
 def find_model_file(
-    root: Path, suffixes: Iterable[str], is_model: Callable[[Path], bool] = is_graph
+    root: Path,
+    suffixes: Iterable[str | tuple[str, ...]],
+    is_model: Callable[[Path], bool] = is_graph,
 ) -> str:
-    """The model file at the top of `root`, of the first suffix that has any; "" if none has.
+    """The model file at the top of `root`, of the first suffix that has any; "" if none has. A
+    tuple's suffixes are equally good.
 
     Raises `CallerError` (`artifact-ambiguous`) if several could be meant.
     """
+    files = sorted(path for path in root.iterdir() if path.is_file())
     for suffix in suffixes:
-        names = sorted(
+        names = [
             path.name
-            for path in root.glob(f"*{suffix}")
-            if path.is_file() and path.name not in _COMPANIONS and is_model(path)
-        )
+            for path in files
+            if path.name.endswith(suffix) and path.name not in _COMPANIONS and is_model(path)
+        ]
         if len(names) > 1:
             usual = [name for name in _USUAL_NAMES if name in names]
             if not usual:

@@ -34,7 +34,8 @@ class ArtifactSource:
     image: str = ""
     environment: dict[str, str] = field(default_factory=dict)
     runtime: str = ""  #: overrides the runtime that detection would choose; empty = detect
-    trusted: bool = False  #: whether the operator allows pickle formats to be loaded
+    #: who made the model vouches for its pickles, which are loaded in a sandboxed process
+    trusted: bool = False
     seconds_max: float = 0.0  #: ModelDataDownloadTimeoutInSeconds; 0 = the operator's bound
     #: Prefix of a multi-model endpoint, which no link may lead out of; empty = no target model.
     within: str = ""
@@ -82,7 +83,8 @@ class ArtifactSettings:
     #: "host:port" of the artifact door: files and paths lie on the server's machine; empty = here
     server_files: str = ""
     closed: tuple[str, ...] = ()  #: the server's own folders and files, which no URI may name
-    isolation: bool = True  #: confines processes with models' code, except that of trusted models
+    #: confines processes with models' code, except code of the artifacts that count as trusted
+    isolation: bool = True
     #: Large enough for any model of one machine: a 70B model in 16 bits is 140 GB.
     bytes_max: int = 256 * GIB
     files_max: int = 20_000  #: members of an archive, or files of a prefix or directory

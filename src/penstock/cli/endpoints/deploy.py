@@ -21,6 +21,7 @@ from penstock.cli.endpoints.sample import call_text
 from penstock.cli.output import note, print_json
 from penstock.cli.waiting import ShownWait
 from penstock.core.apply.plan import ENDPOINT_NAME, is_version_of, versioned_name
+from penstock.core.request.grants import TRUST_VARIABLE
 from penstock.errors import CallerError, ModelError, NotNowError, PenstockError
 
 #: s: SageMaker's own limit for starting a container.
@@ -43,6 +44,10 @@ def deploy(
     model_cache: Annotated[
         bool, typer.Option(help="With --multi-model: keep models loaded that are idle.")
     ] = True,
+    trust: Annotated[
+        bool,
+        typer.Option("--trust", help="Its pickle files are your own: load them, in a sandbox."),
+    ] = False,
     wait: Annotated[bool, typer.Option(help="Wait until it is in service.")] = True,
     open_: Annotated[
         bool, typer.Option("--open", help="Open the model's description in a browser.")
@@ -58,7 +63,8 @@ def deploy(
         instance_type=instance_type,
         count=count,
         image=image,
-        environment=dict(pair(item) for item in env or ()),
+        environment=dict(pair(item) for item in env or ())
+        | ({TRUST_VARIABLE: "true"} if trust else {}),
         multi_model=multi_model,
         model_cache=model_cache,
     )

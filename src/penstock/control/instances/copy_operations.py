@@ -36,6 +36,7 @@ from penstock.core.endpoint.component_memory import after_load, before_load
 from penstock.core.endpoint.ready_times import ReadyTimes, TimeToReady
 from penstock.core.machine.room import NO_ROOM, RoomDecision
 from penstock.core.models.memory_need import MemoryEstimate
+from penstock.core.request.grants import trusts
 from penstock.errors import ModelError, NotNowError, PenstockError
 
 
@@ -58,6 +59,8 @@ def load_request(endpoint: str, entry: InstanceEntry, copy: CopyEntry) -> Json:
             compressed=component.model.compressed,
             image=component.model.image,
             environment=environment,
+            # Whoever may write to the prefix of a multi-model endpoint has not been asked.
+            trusted=not component.model.multi_model and trusts(environment),
         ).to_dict(),
         "environment": environment,
         "network_isolated": component.model.network_isolated,

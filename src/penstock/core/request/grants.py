@@ -7,6 +7,7 @@ table needs the widest scope, so a new operation is closed until somebody has th
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
@@ -31,6 +32,8 @@ READ_STATUS: Final = "ReadStatus"  #: /admin/..., and a region's free room
 CHANGE_TRAFFIC: Final = "ChangeTraffic"  #: change the regions' shares of traffic
 #: make, pause, run or delete schedules, which create jobs
 CHANGE_SCHEDULES: Final = "ChangeSchedules"
+#: vouch for an artifact, so that its pickles are loaded: see `TRUST_VARIABLE`
+TRUST_ARTIFACT: Final = "TrustArtifact"
 CLOUDWATCH_FORM: Final = "CloudWatchForm"  #: a CloudWatch operation that only the body names
 UNKNOWN: Final = "Unknown"
 
@@ -56,7 +59,7 @@ _OPERATIONS: Final = {
         "DeleteScheduledAction",
     ),
     ADMIN: (
-        *(CHANGE_SCHEDULES, "CreateModel", "DeleteModel", "CreateTransformJob"),
+        *(CHANGE_SCHEDULES, TRUST_ARTIFACT, "CreateModel", "DeleteModel", "CreateTransformJob"),
         *("CreateEndpointConfig", "DeleteEndpointConfig"),
         *("CreateEndpoint", "UpdateEndpoint", "DeleteEndpoint", "AddTags", "DeleteTags"),
         *("CreateInferenceComponent", "UpdateInferenceComponent", "DeleteInferenceComponent"),
@@ -66,6 +69,46 @@ _OPERATIONS: Final = {
 NEEDS: Final = MappingProxyType(
     {operation: scope for scope, operations in _OPERATIONS.items() for operation in operations}
 )
+
+#: The variable in a container's Environment by which a caller vouches for the artifact: "true".
+TRUST_VARIABLE: Final = "PENSTOCK_TRUST_ARTIFACT"
+
+
+def trusts(environment: Mapping[str, str]) -> bool:
+    """Whether the artifact is vouched for."""
+    return environment.get(TRUST_VARIABLE) == "true"
+
+
+def check_trust(
+    environment: Mapping[str, str], *, multi_model: bool = False, strangers: bool = False
+) -> None:
+    """Refuses trust that nobody may give. Raises CallerError (`environment-invalid`,
+    `trust-refused`).
+
+    Args:
+        multi_model: the artifact is a prefix, to which others add models later.
+        strangers: other machines may call without credentials, so nobody knows who vouches.
+    """
+    said = environment.get(TRUST_VARIABLE, "false")
+    if said not in ("true", "false"):
+        raise CallerError(
+            "environment-invalid",
+            f"{TRUST_VARIABLE} is {said[:40]!r}",
+            hint="Give true, or leave it out.",
+        )
+    if not trusts(environment) or not (multi_model or strangers):
+        return
+    why = (
+        "a multi-model endpoint loads whatever is put below its prefix"
+        if multi_model
+        else "this server asks other machines for no credentials (--insecure)"
+    )
+    raise CallerError(
+        "trust-refused",
+        f"{TRUST_VARIABLE} can't be given here: {why}",
+        hint="The operator lists the place in control.trusted_artifacts of the configuration.",
+    )
+
 
 #: They reveal nothing of any endpoint: keys for certain endpoints may call them too.
 _OF_NO_ENDPOINT: Final = frozenset({SERVER_METADATA})

@@ -124,6 +124,18 @@ def check_names(
                 )
 
 
+def told_tensors(runtime: Any) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]:
+    """(inputs, outputs) that a worker told of the model that it loaded."""
+    inputs, outputs = (
+        tuple(
+            TensorSpec(name=name, dtype=dtype, shape=tuple(shape))
+            for name, dtype, shape in runtime.about[key]
+        )
+        for key in ("inputs", "outputs")
+    )
+    return inputs, outputs
+
+
 def codec_model(
     context: LoadContext,
     inputs: tuple[TensorSpec, ...],

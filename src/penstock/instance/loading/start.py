@@ -20,6 +20,7 @@ from penstock.instance.codecs.generation import triton_tensors
 from penstock.instance.engines.batches import Batches
 from penstock.instance.engines.lane_threads import LaneThreads, Pinning
 from penstock.instance.engines.pipeline import EnsembleSteps, PipelineSteps
+from penstock.instance.engines.predictor import PredictorEngine
 from penstock.instance.engines.rows import TensorRowsEngine
 from penstock.instance.engines.seq2seq import Seq2SeqEngine, decode_lanes
 from penstock.instance.engines.sequences import Sequences
@@ -35,6 +36,7 @@ from penstock.instance.loading.described import (
     possible,
     runs_measured,
     slots_spec,
+    told_tensors,
 )
 from penstock.instance.loading.loaded import Loaded
 from penstock.instance.loading.phases import WARMING_UP
@@ -233,13 +235,19 @@ async def _payload_model(context: LoadContext, listener: LaneListener) -> Loaded
     description = context.description
     runtime = await load_payload_runtime(context, listener)
     spec = batch_spec(description.batching, runtime.lanes)
-    model = codec_model(context, description.inputs, description.outputs)
+    inputs, outputs = description.inputs, description.outputs
+    predicts = description.task == "tensor" and not description.triton_python
+    if predicts:
+        inputs, outputs = told_tensors(runtime)
+    model = codec_model(context, inputs, outputs)
     packed = description.triton_python
     engine: Any = PackedTensorEngine(runtime, model) if packed else PayloadEngine(runtime)
+    if predicts:
+        engine = PredictorEngine(runtime, model)
     return Loaded(
         runtime=runtime,
         work=Batches(engine),
         spec=spec,
         described=described(context, model, spec, description.batching, description.labels),
-        taken=engine.taken if packed else None,
+        taken=engine.taken if packed or predicts else None,
     )

@@ -7,8 +7,9 @@ own folders are closed (keys, database, sockets, logs, the artifacts of others).
 processes outside, where the kernel can prevent it.
 
 The kernel enforces it (`confined`); where it can't, the log says so, once. An artifact can't remove
-its walls: only the operator can, for all (`control.isolation`) or for trusted artifacts
-(`control.trusted_artifacts`). A model's owner can close the network as well
+its walls: only the operator can, for all (`control.isolation`) or for the code of trusted artifacts
+(`control.trusted_artifacts`). A pickle that a predictor of ours loads stays behind walls, whoever
+trusts it. A model's owner can close the network as well
 (`EnableNetworkIsolation`), which nobody can undo.
 
 Walls can't be changed later. So a process that hosts several models may read one root folder from
@@ -93,6 +94,8 @@ def around_code(context: LoadContext, scratch: Path) -> Walls | None:
     if not _wanted(context):
         return _network_alone(context)
     read = [*_SYSTEM, *_python_installation(), str(context.model_dir)]
+    if context.interpreter:
+        read.append(str(Path(context.interpreter).parents[1]))
     environ = for_models()
     for name in _PATH_VARIABLES:
         read += [each for each in environ.get(name, "").split(os.pathsep) if each.startswith("/")]
@@ -126,7 +129,7 @@ def _network_alone(context: LoadContext) -> Walls | None:
 
 
 def _wanted(context: LoadContext) -> bool:
-    if not context.isolated or context.description.trusted:
+    if not context.isolated or context.description.unconfined:
         return False
     return _possible(context.log)
 

@@ -20,6 +20,7 @@ from typing import Any
 from penstock.cleanup import shielded
 from penstock.core.blame.poison_requests import WORKER_DIED, reason_of_death
 from penstock.errors import ModelError, PenstockError
+from penstock.runtimes import registry
 from penstock.runtimes.base import (
     NOT_BEGUN,
     LaneListener,
@@ -68,6 +69,7 @@ class Lane(Supervised[WorkerProcess]):
         self._run_s_max = run_s_max(environment)
         self._busy: Busy | None = None
         self._answered: Callable[[list[PayloadReply] | None], None] | None = None
+        self.about: dict[str, Any] = {}  #: what the worker told of its model
         self._calls: BackChannel | None = None  #: set where the model may call others
         if context.models is not None:
             name = context.description.name
@@ -76,7 +78,7 @@ class Lane(Supervised[WorkerProcess]):
     async def spawn(self) -> WorkerProcess:
         worker = WorkerProcess(self._context, self._hear, self.gone)
         with shared_memory() as (descriptor, self._busy):
-            await worker.start(
+            self.about = await worker.start(
                 MODULE,
                 self._init,
                 self._environment,
@@ -189,7 +191,8 @@ async def load(context: LoadContext, listener: LaneListener) -> PayloadRuntime:
     """Uses workers shared with other models, where the host has some and the model may share.
     Raises ModelError."""
     shared = context.shared_workers
-    if shared is not None and shared.may_share(context):
+    predicts = bool(registry.record(context.description.runtime).predictor)
+    if shared is not None and not predicts and shared.may_share(context):
         return await shared.load(context, listener)
     return await PythonRuntime.start(context, listener)
 
@@ -219,6 +222,11 @@ class PythonRuntime:
             await shielded(runtime.close())
             raise
         return runtime
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """What a worker told of its model: tensors, where a predictor loaded it."""
+        return self._lanes[0].about
 
     @property
     def pids(self) -> list[int]:
@@ -254,6 +262,8 @@ def init_message(context: LoadContext) -> dict[str, Any]:
         "version": description.version,
         "triton_python": description.triton_python,
         "handler": description.handler,
+        "task": description.task,
+        "trusted": description.trusted,
         "calls": list(context.models.names) if context.models is not None else [],
         "rows_max": description.batching.rows_max,
         "inputs": [[each.name, each.dtype, list(each.shape)] for each in description.inputs],

@@ -204,7 +204,9 @@ class SageMakerContract:
         path = Path(init["model_dir"], init["file"])
         model_dir = init["model_dir"]
         self._context = Context(init["name"], model_dir)
-        self._context.manifest = {"model": {"serializedFile": init["file"]}}
+        self._context.manifest = {
+            "model": {"serializedFile": init["file"], "trusted": init.get("trusted", False)}
+        }
         module = import_code(path) if path.suffix == ".py" else None
         handler = importlib.import_module(init["handler"]) if init.get("handler") else None
 

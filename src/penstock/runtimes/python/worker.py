@@ -18,7 +18,7 @@ from penstock.runtimes.workers.failures import ANSWER_BYTES_MAX
 
 
 class Contract(Protocol):
-    """How the model's code is called: SageMaker's functions or Triton's class."""
+    """How the model is called: SageMaker's functions, Triton's class, or a predictor of ours."""
 
     def answer(
         self, items: list[tuple[bytes, bytes]], progress: Callable[[int], None]
@@ -33,9 +33,19 @@ def load(init: dict[str, Any]) -> Contract:
         from penstock.runtimes.python.triton_contract import TritonContract
 
         return TritonContract(init)
+    if init.get("task") == "tensor":
+        from penstock.runtimes.python.predictor_contract import PredictorContract
+
+        return PredictorContract(init)
     from penstock.runtimes.python.sagemaker_contract import SageMakerContract
 
     return SageMakerContract(init)
+
+
+def about(contract: Contract) -> dict[str, Any]:
+    """What the instance needs to know of the loaded model."""
+    told = getattr(contract, "about", dict)
+    return dict(told())
 
 
 def answers_of(
@@ -57,7 +67,7 @@ def answers_of(
 def serve(channel: socket.socket) -> None:
     """Reads messages until the instance closes its end."""
     busy = batches.Busy(int(sys.argv[2]))
-    loaded = inside.loaded(channel, load)
+    loaded = inside.loaded(channel, load, about=about)
     if loaded is None:
         return
     contract, init, messages = loaded

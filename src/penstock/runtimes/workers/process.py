@@ -308,6 +308,7 @@ def worker_environment(context: LoadContext, scratch: Path) -> dict[str, str]:
         "SM_MODEL_DIR": str(context.model_dir),
         "SAGEMAKER_BASE_DIR": str(context.model_dir),
         "SAGEMAKER_MODEL_SERVER_WORKERS": str(context.description.lanes),
+        **({"SAGEMAKER_BATCH": "true"} if context.offline else {}),
         **context.variables,
         # The local path: the model's variable has a container's folder, or an address in S3.
         "SAGEMAKER_PROGRAM": file.name,

@@ -297,7 +297,7 @@ def kind_of(context: LoadContext) -> str:
         wanted = b""
     facts = (
         context.interpreter or sys.executable,
-        context.isolated and not description.trusted,
+        context.isolated and not description.unconfined,
         context.network_isolated,
         sorted(map(str, context.private_dirs)),
         context.accelerators,
