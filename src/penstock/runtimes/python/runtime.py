@@ -29,7 +29,14 @@ from penstock.runtimes.base import (
     PayloadRuntime,
     Returned,
 )
-from penstock.runtimes.confinement.walls import Walls, around_code, make_scratch, remove_scratch
+from penstock.runtimes.confinement.walls import (
+    Walls,
+    around_code,
+    make_scratch,
+    remove_scratch,
+    with_container_paths,
+)
+from penstock.runtimes.python import container_paths, toolkit_variables
 from penstock.runtimes.python.back_channel import BackChannel
 from penstock.runtimes.python.batches import (
     ALL_ITEMS,
@@ -65,7 +72,7 @@ class Lane(Supervised[WorkerProcess]):
         self._init = init
         self._environment = environment
         self._walls = walls
-        self._run_s_max = run_s_max(environment)
+        self._run_s_max = run_s_max(toolkit_variables.with_time_limit(environment))
         self._busy: Busy | None = None
         self._answered: Callable[[list[PayloadReply] | None], None] | None = None
         self._calls: BackChannel | None = None  #: set where the model may call others
@@ -203,6 +210,10 @@ class PythonRuntime:
         init = init_message(context)
         environment = worker_environment(context, self._scratch)
         walls = around_code(context, self._scratch)
+        if not context.description.triton_python:
+            walls = with_container_paths(walls, context)
+            for line in toolkit_variables.notes(context.variables):
+                context.log(line)
         self._lanes = [
             Lane(number, context, listener, init, environment, walls)
             for number in range(self.lanes)
@@ -254,6 +265,8 @@ def init_message(context: LoadContext) -> dict[str, Any]:
         "version": description.version,
         "triton_python": description.triton_python,
         "handler": description.handler,
+        "container_paths": container_paths.named_in(context),
+        "gpu": context.accelerators > 0,
         "calls": list(context.models.names) if context.models is not None else [],
         "rows_max": description.batching.rows_max,
         "inputs": [[each.name, each.dtype, list(each.shape)] for each in description.inputs],
