@@ -24,9 +24,10 @@ def default_model_fn(model_dir: str) -> Any:
     try:
         return torch.jit.load(str(path), map_location=_device(torch)).to(_device(torch))
     except RuntimeError as error:
+        why = str(error).partition(". ")[0][:300]
         raise ModelError(
             "model-file-invalid",
-            f"{path.name} is no TorchScript file: {str(error).partition(chr(10))[0][:300]}",
+            f"{path.name} is no TorchScript file: {why}",
             hint="Save the model by torch.jit.save(torch.jit.script(model), ...), or define "
             "model_fn(model_dir), which makes the module and loads its weights.",
         ) from None
