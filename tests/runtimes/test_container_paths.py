@@ -156,7 +156,7 @@ def test_where_it_is_impossible_the_process_goes_on_and_knows_why(
 
     monkeypatch.setattr(confined, "_checked", refused)
     monkeypatch.setattr(confined.os, "environ", dict(os.environ))
-    confined._show_or_say_why(str(place / "model"))
+    confined.show_or_say_why(str(place / "model"))
     assert confined.os.environ[confined.NO_CONTAINER_PATHS] == (
         "this machine does not allow it (Operation not permitted)"
     )

@@ -87,6 +87,31 @@ def flat(rows: list[list[float]]) -> list[float]:
     return [each for row in rows for each in row]
 
 
+#: A server that is not ours, of a container that is brought along.
+FOREIGN = """
+import sys
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+
+class Handler(BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.answer(b"")
+
+    def do_POST(self):
+        self.rfile.read(int(self.headers["content-length"]))
+        self.answer(open("/opt/ml/model/answer.json", "rb").read())
+
+    def answer(self, body):
+        self.send_response(200)
+        self.send_header("content-type", "application/json")
+        self.end_headers()
+        self.wfile.write(body)
+
+
+HTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
+"""
+
+
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
     folder = tmp_path_factory.mktemp("models")
@@ -146,6 +171,18 @@ def test_pytorchs_defaults_complete_code_that_opens_the_containers_folder(
     log = json.dumps(toolkit_server.get("/admin/endpoints/net/logs?lines=1000"))
     assert log.count("INFO net: loaded for GPU None") == 2, "a process for each worker asked for"
     assert "SAGEMAKER_MODEL_SERVER_VMARGS has no effect here" in log
+
+
+def test_a_foreign_server_finds_its_model_in_the_containers_folder(
+    toolkit_server: Server, tmp_path: Path
+) -> None:
+    (tmp_path / "serve.py").write_text(FOREIGN)
+    (tmp_path / "answer.json").write_text("[1]")
+    (tmp_path / "model.yaml").write_text(
+        "schema: 1\nruntime: process\ncommand: [python3, '{model_dir}/serve.py', '{port}']\n"
+    )
+    toolkit_server.deploy("foreign", tmp_path)
+    assert toolkit_server.invoke("foreign", []) == [1]
 
 
 def test_torchscript_and_hugging_face_weights_serve_without_code(

@@ -334,7 +334,8 @@ def _checked(function: str, *arguments: int | bytes | None) -> int:
     return result
 
 
-def _show_or_say_why(model_dir: str) -> None:
+def show_or_say_why(model_dir: str) -> None:
+    """As `show_as_container`; where it is impossible, a variable says why."""
     try:
         show_as_container(model_dir)
     except OSError as error:
@@ -349,7 +350,7 @@ def main() -> None:
     with open(int(told), "rb") as file:
         walls = json.load(file)
     if walls["container_model"]:
-        _show_or_say_why(walls["container_model"])
+        show_or_say_why(walls["container_model"])
     try:
         if not walls["network"]:
             leave_network()  # must come first: it needs capabilities
