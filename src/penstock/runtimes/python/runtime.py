@@ -195,6 +195,9 @@ def after_death(suspect: int, count: int) -> Answers:
 async def load(context: LoadContext, listener: LaneListener) -> PayloadRuntime:
     """Uses workers shared with other models, where the host has some and the model may share.
     Raises ModelError."""
+    if not context.description.triton_python:
+        for line in toolkit_variables.notes(context.variables):
+            context.log(line)
     shared = context.shared_workers
     if shared is not None and shared.may_share(context):
         return await shared.load(context, listener)
@@ -212,8 +215,6 @@ class PythonRuntime:
         walls = around_code(context, self._scratch)
         if not context.description.triton_python:
             walls = with_container_paths(walls, context)
-            for line in toolkit_variables.notes(context.variables):
-                context.log(line)
         self._lanes = [
             Lane(number, context, listener, init, environment, walls)
             for number in range(self.lanes)
