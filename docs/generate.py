@@ -37,6 +37,7 @@ from penstock.packaging.apply_spec import ApplyKeys
 from penstock.packaging.package_spec import PackageKeys
 from penstock.runtimes import registry
 from penstock.runtimes.pipeline.file import PipelineKeys
+from penstock.runtimes.python import toolkit_variables
 from penstock.sim.scenario import Scenario
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -418,6 +419,26 @@ def runtimes() -> str:
     return "\n".join([*lines, ""])
 
 
+def variables_of_toolkits() -> str:
+    """What becomes of each environment variable that SageMaker's toolkits read."""
+    lines = [
+        "# Variables of SageMaker's toolkits",
+        "",
+        "Generated from the code; do not edit. Each may stand in a model's `Environment`, and the",
+        "model's code sees them all. *Refused*: the model is not loaded, and the error names the",
+        "variable. *No effect*: the endpoint's log says so once. Where several name one thing, the",
+        "first of them here counts.",
+        "",
+        "| variable | here | meaning |",
+        "| --- | --- | --- |",
+    ]
+    for row in toolkit_variables.TABLE:
+        allowed = ", ".join(f"`{value}`" for value in row.harmless if value)
+        but = f" (allowed: {allowed})" if allowed else ""
+        lines.append(f"| `{row.name}` | {row.use} | {row.meaning}{but} |")
+    return "\n".join([*lines, ""])
+
+
 def pages() -> dict[str, str]:
     """File name -> content, of everything below docs/reference."""
     return {
@@ -430,6 +451,7 @@ def pages() -> dict[str, str]:
         "model-yaml.md": model_yaml(),
         "runtimes.md": runtimes(),
         "security-members.md": security(),
+        "toolkit-variables.md": variables_of_toolkits(),
     } | {f"schemas/{name}.json": json_schema(kind) for name, kind in FILES.items()}
 
 

@@ -47,11 +47,12 @@ def create_multi_model(
     instance_type: str = "ml.local.small",
     environment: dict[str, str] | None = None,
     cache: str = "Enabled",
+    image: str = "",
 ) -> None:
     """In service."""
     server.model(
         name, prefix, Mode="MultiModel", MultiModelConfig={"ModelCacheSetting": cache},
-        Environment=environment or {},
+        Environment=environment or {}, **({"Image": image} if image else {}),
     )  # fmt: skip
     server.endpoint(name, InstanceType=instance_type, InitialInstanceCount=count)
 

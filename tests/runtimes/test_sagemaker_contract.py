@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import logging
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,10 +30,11 @@ def _clean_imports() -> Iterator[None]:
     sys.modules.pop("inference", None)
 
 
-def contract(folder: Path, source: str) -> SageMakerContract:
+def contract(folder: Path, source: str, **init: Any) -> SageMakerContract:
     (folder / "code").mkdir(exist_ok=True)
     (folder / "code" / "inference.py").write_text(source)
-    return SageMakerContract({"model_dir": str(folder), "file": "code/inference.py", "name": "m"})
+    fields = {"model_dir": str(folder), "file": "code/inference.py", "name": "m"}
+    return SageMakerContract(fields | init)
 
 
 def ask(loaded: SageMakerContract, body: bytes, **meta: Any) -> tuple[bytes, bytes, bytes, int]:
@@ -172,3 +174,134 @@ def test_code_that_lacks_or_contradicts_is_refused(tmp_path: Path, source: str, 
         contract(tmp_path, source)
     assert caught.value.code == code
     assert caught.value.hint
+
+
+# A framework's defaults, the context, and limits of the model's environment
+
+DEFAULTS = "penstock.runtimes.toolkits.sklearn"
+
+#: A model that predicts as scikit-learn's do.
+SUMS = """
+class Sums:
+    def predict(self, rows):
+        return rows.sum(axis=1)
+
+def model_fn(model_dir):
+    return Sums()
+"""
+
+
+def test_a_function_of_the_code_wins_over_the_default_one_by_one(tmp_path: Path) -> None:
+    loaded = contract(tmp_path, SUMS, handler=DEFAULTS)
+    assert ask(loaded, b"[[1, 2], [3, 4]]")[:2] == (b"[3.0, 7.0]", b"application/json")
+    own = "def output_fn(prediction, accept): return repr(prediction.tolist()), 'text/own'\n"
+    loaded = contract(tmp_path, SUMS + own, handler=DEFAULTS)
+    assert ask(loaded, b"[[1, 2]]")[:2] == (b"[3.0]", b"text/own")
+    own = "def input_fn(data, content_type): import numpy; return numpy.ones((1, 5))\n"
+    loaded = contract(tmp_path, SUMS + own, handler=DEFAULTS)
+    assert ask(loaded, b"anything", content_type="text/plain")[0] == b"[5.0]"
+    own = "def predict_fn(data, model): return model.predict(data) * 2\n"
+    assert ask(contract(tmp_path, SUMS + own, handler=DEFAULTS), b"[1, 2]")[0] == b"[6.0]"
+
+
+def test_a_transform_fn_needs_no_default(tmp_path: Path) -> None:
+    source = SUMS + "def transform_fn(model, data, kind, accept): return data, kind\n"
+    assert ask(contract(tmp_path, source, handler=DEFAULTS), b"x")[0] == b"x"
+    with pytest.raises(ModelError) as caught:
+        contract(tmp_path, source + "def input_fn(d, c): return d\n", handler=DEFAULTS)
+    assert caught.value.code == "model-code-conflict"
+
+
+@pytest.mark.parametrize("requirements", ["", "code/requirements.txt"])
+def test_a_package_that_is_missing_is_named_with_what_to_do(
+    tmp_path: Path, requirements: str
+) -> None:
+    source = "def model_fn(d): import package_of_nobody\n"
+    if requirements:  # whoever made the environment explains that
+        with pytest.raises(ModuleNotFoundError):
+            contract(tmp_path, source, handler=DEFAULTS, requirements=requirements)
+        return
+    with pytest.raises(ModelError, match="package_of_nobody") as caught:
+        contract(tmp_path, source, handler=DEFAULTS)
+    assert "requirements.txt" in caught.value.hint
+    assert "Image" in caught.value.hint
+
+
+def test_the_context_has_what_the_model_servers_give(tmp_path: Path) -> None:
+    source = """
+def model_fn(model_dir, context): return context.system_properties["gpu_id"]
+def predict_fn(data, model, context):
+    properties = context.request_processor[0].get_request_properties()
+    context.metrics.add_time("Own", 1.5)
+    context.metrics.add_counter("Rows")
+    context.set_response_status(code=data["status"], phrase="own")
+    return [model, properties["Content-Type"]]
+"""
+    loaded = contract(tmp_path, source, gpu=True)
+    assert ask(loaded, b'{"status": 200}', content_type="application/json")[0] == (
+        b'[0,"application/json"]'
+    )
+    body, _, _, outcome = ask(loaded, b'{"status": 429}', content_type="application/json")
+    fields = json.loads(body)
+    assert (outcome, fields["original_status"]) == (ERROR, 429)
+    assert fields["original_message"] == '[0,"application/json"]'
+    assert ask(contract(tmp_path, source), b'{"status": 200}', content_type="application/json")[
+        0
+    ].startswith(b"[null,")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "body", "status"),
+    [
+        ("SAGEMAKER_MAX_REQUEST_SIZE", "4", b"12345", 413),
+        ("MMS_MAX_REQUEST_SIZE", "5", b"12345", None),
+        ("TS_MAX_REQUEST_SIZE", "4", b"12345", 413),
+        ("SAGEMAKER_MAX_PAYLOAD_IN_MB", "1", b"1" * (2**20 + 1), 413),
+        ("SAGEMAKER_MAX_PAYLOAD_IN_MB", "1", b"1" * 2**20, None),
+        ("MMS_MAX_RESPONSE_SIZE", "4", b"12345", 507),
+        ("TS_MAX_RESPONSE_SIZE", "5", b"12345", None),
+    ],
+)
+def test_sizes_of_the_models_environment_are_limits(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    value: str,
+    body: bytes,
+    status: int | None,
+) -> None:
+    monkeypatch.setenv(name, value)
+    source = "def model_fn(d): return 0\ndef transform_fn(m, d, c, a): return d\n"
+    answer, _, _, outcome = ask(contract(tmp_path, source), body, content_type="x/y")
+    if status is None:
+        assert answer == body
+    else:
+        fields = json.loads(answer)
+        assert (outcome, fields["code"]) == (ERROR, "body-too-large")
+        assert fields["original_status"] == status
+
+
+@pytest.mark.parametrize(
+    ("level", "shown"), [("", ["info"]), ("40", []), ("10", ["debug", "info"]), ("odd", ["info"])]
+)
+def test_lines_of_pythons_logging_are_shown_from_the_models_level_on(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    level: str,
+    shown: list[str],
+) -> None:
+    root = logging.getLogger()
+    monkeypatch.setattr(root, "handlers", [])
+    monkeypatch.setattr(root, "level", root.level)
+    monkeypatch.setenv("SAGEMAKER_CONTAINER_LOG_LEVEL", level)
+    source = """
+import logging
+def model_fn(d):
+    logging.getLogger("own").debug("debug")
+    logging.getLogger("own").info("info")
+def predict_fn(d, m): return d
+"""
+    contract(tmp_path, source)
+    lines = [line.rpartition(" ")[2] for line in capsys.readouterr().err.splitlines()]
+    assert lines == shown

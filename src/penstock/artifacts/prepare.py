@@ -23,10 +23,12 @@ from typing import Final
 
 from penstock.artifacts.archive.unpack import UnpackLimits, archive_kind, not_an_archive, unpack
 from penstock.artifacts.cache.cache import ArtifactCache, CacheEntry
-from penstock.artifacts.detection.detect import Detected, detect
+from penstock.artifacts.detection.detect import Detected, detect, step_into
 from penstock.artifacts.detection.images import image_hint
+from penstock.artifacts.detection.toolkits import served_as_it_is
 from penstock.artifacts.files.budget import Budget
 from penstock.artifacts.files.listing import Listing, SourceFile
+from penstock.artifacts.files.paths import shown
 from penstock.artifacts.models.index import is_part_of_names
 from penstock.artifacts.sources.fetch import copy_file, directory_digest, look
 from penstock.artifacts.sources.source import ArtifactSettings, ArtifactSource
@@ -62,8 +64,12 @@ def prepare(
     settings = settings or ArtifactSettings()
     try:
         entry = _whole(source, cache, settings, cancelled, clock)
+        root = entry.root
+        hint = image_hint(source.image, settings.image_commands)
+        if not served_as_it_is(step_into(root), hint.toolkit, source.environment):
+            root = compile_uncompiled(root, entry.digest)
         detected = detect(
-            compile_uncompiled(entry.root, entry.digest),
+            root,
             image=source.image,
             environment=source.environment,
             runtime=source.runtime,
@@ -249,6 +255,7 @@ def _without_data(
 ) -> CacheEntry:
     """An artifact without data; only a command brings its own model."""
     if image_hint(source.image, settings.image_commands).kind != "process":
+        _refuse_hub(source)
         raise CallerError(
             "artifact-missing",
             "the model has no data: neither ModelDataUrl nor ModelDataSource is given"
@@ -266,6 +273,20 @@ def _without_data(
         return found
     with cache.staging("an empty artifact") as staging:
         return cache.commit(_new_folder(staging), digest, what="an empty artifact")
+
+
+def _refuse_hub(source: ArtifactSource) -> None:
+    """Raises CallerError where the model's environment names one of a hub instead of files."""
+    name = source.environment.get("HF_MODEL_ID", "")
+    if not name or name.startswith("/"):
+        return
+    raise CallerError(
+        "artifact-missing",
+        f"the model has no data, and HF_MODEL_ID names {shown(name)}: models are not fetched from "
+        "a hub",
+        hint=f"Fetch it once (`hf download {shown(name)} --local-dir model`) and deploy the folder "
+        "(`penstock deploy NAME model`), or give its archive as ModelDataUrl.",
+    )
 
 
 def _is_archive(path: Path, name: str, compressed: bool | None) -> bool:

@@ -128,6 +128,12 @@ class RuntimeRecord:
     default_file: str = ""  #: the model file if model.yaml names none; "" = found by its suffix
     #: (root, environment): the model of an artifact with its own layout; None: it is none.
     layout: Callable[[Path, Mapping[str, str]], ModelDescription | None] | None = None
+    #: SageMaker's toolkit, by the word in the image's name -> the module of ours with its default
+    #: functions. Only a runtime of user code has some.
+    handlers: Mapping[str, str] = field(default_factory=dict)
+    #: Lanes that the model's environment asks for. Raises CallerError for a variable that can't be
+    #: honoured.
+    lanes_asked: Callable[[Mapping[str, str]], int] = lambda environment: 1
     triton: Mapping[str, str] = field(
         default_factory=dict
     )  #: backend or platform of config.pbtxt -> the file that Triton takes when none is named

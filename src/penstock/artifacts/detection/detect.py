@@ -1,9 +1,10 @@
 """Recognises an unpacked artifact: from files, image and environment to a description.
 
 A builds.yaml names the folders to choose from. The first layout that fits decides: model.yaml,
-code/inference.py, a Triton repository, OpenVINO IR, ONNX, a program of torch.export. Nothing is
-guessed beyond that: an artifact that fits none of them is refused, and the error says what was
-found and which layouts exist. Files are read, never executed or unpickled.
+inference.py, weights that the image's toolkit reads, a Triton repository, OpenVINO IR, ONNX, a
+program of torch.export. Nothing is guessed beyond that: an artifact that fits none of them is
+refused, and the error says what was found and which layouts exist. Files are read, never executed
+or unpickled.
 
 The models inside a pipeline's artifact are found here too: they lie in the folders that `model`
 steps of pipeline.yaml name. `runtimes.pipeline.file` reads that file as a whole and reports
@@ -36,6 +37,7 @@ from penstock.artifacts.detection.images import (
     no_language_model,
     not_mapped,
 )
+from penstock.artifacts.detection.toolkits import completed_code, without_code
 from penstock.artifacts.files.model_files import find_model_file, inside
 from penstock.artifacts.files.paths import safe_path, shown
 from penstock.artifacts.triton import triton_models
@@ -152,7 +154,7 @@ def detect(
             runtime=commanded.name, task=commanded.task, command=hint.command
         )
     else:
-        root = _of_builds(_step_into(root), instruction_set)
+        root = _of_builds(step_into(root), instruction_set)
         wanted = runtime if registry.find(runtime) is not None else hint.runtime
         trust = Trust(trusted, vouched)
         description, root = _describe(root, image, hint, environment, wanted, trust)
@@ -206,7 +208,8 @@ def _describe(
         described = model_yaml.load(root)
         if registry.record(described.runtime).has(Interface.ENGINE):
             return completed_generation(described, root, environment), root
-        return _completed(described, root, trust), root
+        completed = _completed(described, root, trust)
+        return completed_code(completed, root, hint.toolkit, environment), root
     pipeline = _of_own_layout(root, environment, _wanted(wanted, Interface.PIPELINE))
     if pipeline is not None:
         return _with_models(pipeline, root, trust), root
@@ -219,7 +222,10 @@ def _describe(
     if hint.kind != "triton":
         code = _of_own_layout(root, environment, registry.records(Interface.PAYLOAD))
         if code is not None:
-            return code, root
+            return completed_code(code, root, hint.toolkit, environment), root
+        weights = without_code(root, hint.toolkit, environment)
+        if weights is not None:
+            return weights, root
     folder = triton_models.find_model_folder(root, environment)
     if folder is not None:
         entry = triton_models.describe_entry(root, folder, runtime=wanted, trusted=trust.operator)
@@ -261,7 +267,7 @@ def _with_models(description: ModelDescription, root: Path, trust: Trust) -> Mod
     return dataclasses.replace(description, models=models)
 
 
-def _step_into(root: Path) -> Path:
+def step_into(root: Path) -> Path:
     """The single folder around everything, as `tar -czf model.tar.gz my_model` makes it, or
     `root`."""
     entries = list(root.iterdir())
@@ -394,7 +400,11 @@ _PACKED = (
 #: (pattern, kind of file, what to do), first match wins.
 _FOREIGN = (
     ("model.yml", "a description under another name", "Rename model.yml to model.yaml."),
-    ("inference.py", "user code outside of code/", "Move inference.py into a folder code/."),
+    (
+        "inference.py",
+        "a script that defines none of model_fn, input_fn, predict_fn, output_fn and transform_fn",
+        "Define model_fn(model_dir), which loads the model, in inference.py.",
+    ),
     (
         "adapter_config.json",
         "a LoRA adapter",

@@ -28,6 +28,14 @@ _TABLE: tuple[tuple[str, str], ...] = (
     ("scikit-learn", "python"),
 )
 
+#: (word, SageMaker's toolkit in such an image), first match wins.
+_TOOLKITS: tuple[tuple[str, str], ...] = (
+    ("huggingface-pytorch-inference", "huggingface"),
+    ("pytorch-inference", "pytorch"),
+    ("xgboost", "xgboost"),
+    ("scikit-learn", "sklearn"),
+)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImageHint:
@@ -36,6 +44,8 @@ class ImageHint:
     kind: str  #: "" (no hint) | local | triton | python | process | generation | unknown
     runtime: str = ""  #: kind `local`: the runtime that must be used
     command: tuple[str, ...] = ()  #: kind `process`: argv
+    #: kind `python`: whose default functions stand in for those that the code does not define
+    toolkit: str = ""
 
 
 def local_names() -> tuple[str, ...]:
@@ -58,7 +68,7 @@ def image_hint(image: str, image_commands: Mapping[str, tuple[str, ...]]) -> Ima
         return _local(image)
     for word, kind in _TABLE:
         if _has_word(image.lower(), word):
-            return ImageHint(kind=kind)
+            return ImageHint(kind=kind, toolkit=_toolkit(image.lower()) if kind == "python" else "")
     return ImageHint(kind="unknown")
 
 
@@ -66,6 +76,10 @@ def is_aws_image(image: str) -> bool:
     """Whether it lies in a registry of an AWS account: a name that works there is no mistake."""
     registry_host = image.partition("/")[0].lower()
     return ".dkr.ecr" in registry_host and ".amazonaws.com" in registry_host
+
+
+def _toolkit(image: str) -> str:
+    return next((toolkit for word, toolkit in _TOOLKITS if _has_word(image, word)), "")
 
 
 def _has_word(text: str, word: str) -> bool:

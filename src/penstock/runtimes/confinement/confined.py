@@ -5,6 +5,10 @@ rules are read from FD (JSON of `walls.Walls`). They are applied before any impo
 threads: such threads would be outside. `python confined.py` (no arguments) only leaves the network:
 its exit status says whether this machine can do that.
 
+* *The model's folder* is also /opt/ml/model, where SageMaker's containers have it: in a mount
+  namespace of the process a small file system lies over /opt, with what is there already and that
+  folder, read-only. The machine's own /opt is never touched. Where the kernel allows no such
+  namespace the process goes on without, and `PENSTOCK_NO_CONTAINER_PATHS` says why.
 * *Files*, by Landlock: all that the process does not name, for its children too. The rules hold for
   the calling thread and those that it starts, so call `restrict` before the first thread.
 * *Capabilities*, of which a root process has all: some of them would get around Landlock
@@ -156,9 +160,112 @@ def _allow(rules: int, path: str, allowed: int) -> None:
         os.close(place)
 
 
+# The model's folder as a container has it
+
+_NEWUSER, _NEWNS = 0x10000000, 0x00020000
+_MS_RDONLY, _MS_REMOUNT, _MS_BIND, _MS_REC, _MS_PRIVATE = 1, 1 << 5, 1 << 12, 1 << 14, 1 << 18
+_MS_NOSUID, _MS_NODEV, _MS_NOEXEC = 2, 4, 8
+_MNT_DETACH = 2
+_KEPT_FLAGS = _MS_NOSUID | _MS_NODEV | _MS_NOEXEC  #: the same bits in statvfs
+_OPT, _ML = "/opt", "ml"
+_ENTRIES_MAX = 1000
+#: Set where /opt/ml/model is not the model's folder: the reason.
+NO_CONTAINER_PATHS = "PENSTOCK_NO_CONTAINER_PATHS"
+
+
+def show_as_container(model_dir: str) -> None:
+    """Shows `model_dir` as /opt/ml/model to this process and its children. Raises OSError.
+
+    What /opt holds stays visible. Call it before the first thread, and before `restrict`: Landlock
+    forbids mounts.
+    """
+    if not os.path.isdir(_OPT) or os.path.islink(_OPT):
+        raise OSError(errno.ENOTDIR, f"the machine has no folder {_OPT}")
+    _leave(_NEWNS)
+    _checked("mount", b"none", b"/", None, _MS_REC | _MS_PRIVATE, None)
+    # Opened in this namespace, before anything covers them
+    opt, model = _opened(_OPT), _opened(model_dir)
+    try:
+        _checked("mount", b"penstock", _OPT.encode(), b"tmpfs", 0, b"size=1m,mode=755")
+        try:
+            _bind_entries(opt, _OPT, but=(_ML,))
+            _make_ml(opt, model)
+            _read_only(f"{_OPT}/{_ML}/model")
+            _read_only(_OPT)
+        except BaseException:
+            _checked("umount2", _OPT.encode(), _MNT_DETACH)
+            raise
+    finally:
+        os.close(opt)
+        os.close(model)
+
+
+def _opened(folder: str) -> int:
+    return os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+
+
+def _make_ml(opt: int, model: int) -> None:
+    """/opt/ml with the model, its code under the older name, and what the machine has there."""
+    ml = f"{_OPT}/{_ML}"
+    os.mkdir(ml)
+    with contextlib.suppress(OSError):  # the machine has no such folder
+        own = os.open(_ML, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=opt)
+        try:
+            _bind_entries(own, ml, but=("model", "code"))
+        finally:
+            os.close(own)
+    os.mkdir(f"{ml}/model")
+    _bind(f"/proc/self/fd/{model}", f"{ml}/model")
+    os.symlink("model/code" if os.path.isdir(f"{ml}/model/code") else "model", f"{ml}/code")
+
+
+def _bind_entries(folder: int, place: str, *, but: tuple[str, ...]) -> None:
+    """Shows the entries of an open folder below `place`."""
+    names = [name for name in os.listdir(folder) if name not in but]
+    if len(names) > _ENTRIES_MAX:
+        raise OSError(errno.E2BIG, f"{place} has more than {_ENTRIES_MAX} entries")
+    for name in names:
+        target = f"{place}/{name}"
+        mode = os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode
+        if stat.S_ISLNK(mode):
+            os.symlink(os.readlink(name, dir_fd=folder), target)
+            continue
+        if stat.S_ISDIR(mode):
+            os.mkdir(target)
+        else:
+            os.close(os.open(target, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600))
+        _bind(f"/proc/self/fd/{folder}/{name}", target)
+
+
+def _bind(source: str, target: str) -> None:
+    flags = _MS_BIND | _MS_REC
+    _checked("mount", os.fsencode(source), os.fsencode(target), None, flags, None)
+
+
+def _read_only(place: str) -> None:
+    """In a user namespace a mount's other restrictions have to stay as they are."""
+    kept = os.statvfs(place).f_flag & _KEPT_FLAGS
+    flags = _MS_REMOUNT | _MS_BIND | _MS_RDONLY | kept
+    _checked("mount", None, os.fsencode(place), None, flags, None)
+
+
+def _leave(kind: int) -> None:
+    """Gets namespaces of its own, as an ordinary user inside of a user namespace. Raises
+    OSError."""
+    user, group = os.geteuid(), os.getegid()
+    try:
+        _checked("unshare", kind)
+    except PermissionError:
+        _checked("unshare", _NEWUSER | kind)
+        maps = {"uid_map": f"{user} {user} 1", "gid_map": f"{group} {group} 1"}
+        for name, text in ({"setgroups": "deny"} | maps).items():
+            with open(f"/proc/self/{name}", "w", encoding="ascii") as file:
+                file.write(text)
+
+
 # The network
 
-_NEWUSER, _NEWNET = 0x10000000, 0x40000000
+_NEWNET = 0x40000000
 _SIOCSIFFLAGS = 0x8914
 _IFF_UP = 1
 _MODE_FILTER = 2
@@ -175,15 +282,7 @@ _ALLOW, _REFUSE = 0x7FFF0000, 0x00050000
 
 def leave_network() -> None:
     """For this process and all that it starts from now on. Raises OSError."""
-    user, group = os.geteuid(), os.getegid()
-    try:
-        _checked("unshare", _NEWNET)
-    except PermissionError:  # an ordinary user may do it in a user namespace of its own
-        _checked("unshare", _NEWUSER | _NEWNET)
-        maps = {"uid_map": f"{user} {user} 1", "gid_map": f"{group} {group} 1"}
-        for name, text in ({"setgroups": "deny"} | maps).items():
-            with open(f"/proc/self/{name}", "w", encoding="ascii") as file:
-                file.write(text)
+    _leave(_NEWNET)
     # Without the loopback device, a model only can't connect to itself by TCP.
     with contextlib.suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_one:
         fcntl.ioctl(any_one, _SIOCSIFFLAGS, struct.pack("16sH14x", b"lo", _IFF_UP))
@@ -235,10 +334,23 @@ def _checked(function: str, *arguments: int | bytes | None) -> int:
     return result
 
 
+def show_or_say_why(model_dir: str) -> None:
+    """As `show_as_container`; where it is impossible, a variable says why."""
+    try:
+        show_as_container(model_dir)
+    except OSError as error:
+        os.environ[NO_CONTAINER_PATHS] = f"this machine does not allow it ({error.strerror})"
+        return
+    if os.environ.get("SAGEMAKER_BASE_DIR") == model_dir:  # not a value of the model's own
+        os.environ["SAGEMAKER_BASE_DIR"] = f"{_OPT}/{_ML}"
+
+
 def main() -> None:
     told, module, *arguments = sys.argv[1:]
     with open(int(told), "rb") as file:
         walls = json.load(file)
+    if walls["container_model"]:
+        show_or_say_why(walls["container_model"])
     try:
         if not walls["network"]:
             leave_network()  # must come first: it needs capabilities

@@ -34,7 +34,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -80,6 +80,8 @@ class Walls:
     drop: tuple[int, ...]  #: numbers of capabilities to drop
     files: bool = True  #: False: access to files is not restricted
     network: bool = True  #: False: no network
+    #: Shown as /opt/ml/model in a mount namespace, where the kernel allows it; "" = no such folder
+    container_model: str = ""
 
     def told(self) -> int:
         """A file descriptor from which `confined` reads these walls, once. The caller closes it."""
@@ -126,6 +128,12 @@ def _network_alone(context: LoadContext) -> Walls | None:
     if not context.network_isolated:
         return None
     return Walls((), (), _OF_OTHERS, files=False, network=False)
+
+
+def with_container_paths(walls: Walls | None, context: LoadContext) -> Walls:
+    """These walls, inside of which the model is seen where SageMaker's containers have it."""
+    walls = walls or Walls((), (), (), files=False)
+    return replace(walls, container_model=str(context.model_dir))
 
 
 def _wanted(context: LoadContext) -> bool:

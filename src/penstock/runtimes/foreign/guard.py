@@ -40,6 +40,8 @@ def _confining(told: int) -> Callable[[], None] | None:
 
     def confine() -> None:
         assert walls["network"], "it could not be reached: `isolated.check` refuses it"
+        if walls["container_model"]:
+            confined.show_or_say_why(walls["container_model"])
         confined.drop_capabilities(walls["drop"])
         confined.restrict(walls["read"], walls["write"])
 

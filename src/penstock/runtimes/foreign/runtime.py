@@ -32,7 +32,12 @@ from penstock.runtimes.base import (
     PayloadRuntime,
     Returned,
 )
-from penstock.runtimes.confinement.walls import around_program, make_scratch, remove_scratch
+from penstock.runtimes.confinement.walls import (
+    around_program,
+    make_scratch,
+    remove_scratch,
+    with_container_paths,
+)
 from penstock.runtimes.foreign.server import ForeignServer, ask_once, request_at, server_at
 from penstock.runtimes.workers.process import run_s_max, worker_environment
 from penstock.runtimes.workers.supervised import Supervised
@@ -68,7 +73,10 @@ class ForeignProgram(Supervised[ForeignServer]):
 
     async def spawn(self) -> ForeignServer:
         server = ForeignServer(self._context, self.gone)
-        await server.start(self._environment, around_program(self._context, self._scratch))
+        walls = around_program(self._context, self._scratch)
+        if walls is not None:
+            walls = with_container_paths(walls, self._context)
+        await server.start(self._environment, walls)
         self.hung = False
         return server
 

@@ -30,7 +30,14 @@ from penstock.runtimes.base import (
     PayloadRuntime,
     Returned,
 )
-from penstock.runtimes.confinement.walls import Walls, around_code, make_scratch, remove_scratch
+from penstock.runtimes.confinement.walls import (
+    Walls,
+    around_code,
+    make_scratch,
+    remove_scratch,
+    with_container_paths,
+)
+from penstock.runtimes.python import container_paths, toolkit_variables
 from penstock.runtimes.python.back_channel import BackChannel
 from penstock.runtimes.python.batches import (
     ALL_ITEMS,
@@ -66,7 +73,7 @@ class Lane(Supervised[WorkerProcess]):
         self._init = init
         self._environment = environment
         self._walls = walls
-        self._run_s_max = run_s_max(environment)
+        self._run_s_max = run_s_max(toolkit_variables.with_time_limit(environment))
         self._busy: Busy | None = None
         self._answered: Callable[[list[PayloadReply] | None], None] | None = None
         self.about: dict[str, Any] = {}  #: what the worker told of its model
@@ -190,6 +197,9 @@ def after_death(suspect: int, count: int) -> Answers:
 async def load(context: LoadContext, listener: LaneListener) -> PayloadRuntime:
     """Uses workers shared with other models, where the host has some and the model may share.
     Raises ModelError."""
+    if not context.description.triton_python:
+        for line in toolkit_variables.notes(context.variables):
+            context.log(line)
     shared = context.shared_workers
     predicts = bool(registry.record(context.description.runtime).predictor)
     if shared is not None and not predicts and shared.may_share(context):
@@ -206,6 +216,8 @@ class PythonRuntime:
         init = init_message(context)
         environment = worker_environment(context, self._scratch)
         walls = around_code(context, self._scratch)
+        if not context.description.triton_python:
+            walls = with_container_paths(walls, context)
         self._lanes = [
             Lane(number, context, listener, init, environment, walls)
             for number in range(self.lanes)
@@ -264,6 +276,8 @@ def init_message(context: LoadContext) -> dict[str, Any]:
         "handler": description.handler,
         "task": description.task,
         "trusted": description.trusted,
+        "container_paths": container_paths.named_in(context),
+        "gpu": context.accelerators > 0,
         "calls": list(context.models.names) if context.models is not None else [],
         "rows_max": description.batching.rows_max,
         "inputs": [[each.name, each.dtype, list(each.shape)] for each in description.inputs],

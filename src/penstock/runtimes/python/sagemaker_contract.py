@@ -5,180 +5,33 @@ defaults. Each function may take a last `context` argument, detected by its numb
 A framework's own defaults (`description.handler`) are a module with functions of the same names and
 the prefix `default_`; a model without code of its own is served by them alone.
 Source of the contract: the SageMaker inference toolkit's documentation; the code here is our own.
-
-The defaults of input_fn and output_fn read and write JSON, CSV and NPY. JSON lists become arrays
-(objects and ragged lists stay as they are), CSV becomes a 2-D float array, NPY an array; pickle is
-never loaded. Arrays and plain values are written as JSON, CSV or NPY.
 """
 
 from __future__ import annotations
 
 import importlib
 import inspect
-import io
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final
-
-import orjson
+from types import ModuleType, SimpleNamespace
+from typing import Any
 
 from penstock.errors import ModelError
+from penstock.runtimes.python import toolkit_logging, toolkit_variables
 from penstock.runtimes.python.batches import Answer, answered, failed
+from penstock.runtimes.python.default_bodies import (
+    WRITES,
+    decode_default,
+    encode_default,
+    writable,
+)
+from penstock.runtimes.python.toolkit_context import Context
+from penstock.runtimes.workers.failures import log_traceback
 from penstock.runtimes.workers.inside import import_code
-from penstock.wire.frames import CUSTOM_ATTRIBUTES, RequestMeta, decode_request_meta
-
-READS = ("application/json", "text/csv", "application/x-npy")
-WRITES = READS
-
-
-def decode_default(data: Any, content_type: str) -> Any:
-    """`data` is text for JSON and CSV, bytes otherwise. Raises ModelError 400 or 415."""
-    import numpy as np
-
-    if content_type == "application/json":
-        try:
-            value = orjson.loads(data)
-        except orjson.JSONDecodeError as error:
-            raise _unreadable("JSON", error) from None
-        if not isinstance(value, list):
-            return value
-        try:
-            return np.array(value)
-        except ValueError:
-            return value
-    try:
-        if content_type == "text/csv":
-            return np.loadtxt(io.StringIO(data), delimiter=",", ndmin=2)
-        if content_type == "application/x-npy":
-            return np.load(io.BytesIO(data), allow_pickle=False)
-    except (ValueError, EOFError, MemoryError, OSError) as error:
-        raise _unreadable(content_type, error) from None
-    raise ModelError(
-        "unsupported-content-type",
-        f"content type {content_type[:100]!r} is not one that this model reads: {', '.join(READS)}",
-        hint="Send one of these, or define input_fn.",
-        original_status=415,
-    )
-
-
-def _unreadable(what: str, error: Exception) -> ModelError:
-    return ModelError(
-        "bad-input", f"the body is not {what}: {str(error)[:300]}", original_status=400
-    )
-
-
-def encode_default(prediction: Any, accept: str) -> tuple[bytes, str]:
-    """Writes the first type of Accept that is possible. Raises ModelError 406 if there is none."""
-    if (kind := _writable(accept)) is not None:
-        return _WRITERS[kind](prediction), kind
-    raise ModelError(
-        "not-acceptable",
-        f"Accept is {accept[:100]!r}, this model answers {', '.join(WRITES)}",
-        hint="Ask for one of these, or define output_fn.",
-        original_status=406,
-    )
-
-
-def _writable(accept: str) -> str | None:
-    """The first of these types that `encode_default` writes."""
-    if accept == "application/json":
-        return accept
-    for part in accept.split(","):
-        kind = part.partition(";")[0].strip().lower()
-        if kind in ("application/json", "*/*", "application/*"):
-            return "application/json"
-        if kind in ("text/csv", "text/*"):
-            return "text/csv"
-        if kind == "application/x-npy":
-            return kind
-    return None
-
-
-def _listed(value: Any) -> Any:
-    """Anything array-like (numpy, torch) as plain lists."""
-    if hasattr(value, "tolist"):
-        return value.tolist()
-    raise TypeError(type(value).__name__)
-
-
-def _json(prediction: Any) -> bytes:
-    try:
-        return orjson.dumps(
-            prediction, default=_listed, option=orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS
-        )
-    except TypeError as error:
-        raise ModelError(
-            "model-code-failed",
-            f"predict_fn returned what cannot be written as JSON: {error.__cause__ or error}",
-            hint="Return lists, numbers, strings, objects or arrays, or define output_fn.",
-        ) from None
-
-
-def _csv(prediction: Any) -> bytes:
-    import numpy as np
-
-    array = np.asarray(prediction)
-    rows = array.reshape(len(array) if array.ndim else 1, -1).tolist()
-    return "\n".join(",".join(str(cell) for cell in row) for row in rows).encode() + b"\n"
-
-
-def _npy(prediction: Any) -> bytes:
-    import numpy as np
-
-    buffer = io.BytesIO()
-    np.save(buffer, np.asarray(prediction), allow_pickle=False)
-    return buffer.getvalue()
-
-
-_WRITERS: Final[dict[str, Callable[[Any], bytes]]] = {
-    "application/json": _json,
-    "text/csv": _csv,
-    "application/x-npy": _npy,
-}
-
+from penstock.wire.frames import RequestMeta, decode_request_meta
 
 _UTF8_TYPES = ("application/json", "text/csv")
-
-
-class Context:
-    """The toolkits' `context` argument: names, headers, the reply's headers."""
-
-    def __init__(self, model_name: str, model_dir: str) -> None:
-        self.model_name = model_name
-        self.model_dir = model_dir
-        self.system_properties = {"model_dir": model_dir, "gpu_id": None, "batch_size": 1}
-        self.manifest: dict[str, Any] = {}
-        self.request_headers: dict[str, str] = {}
-        self.response_content_type: str | None = None
-        self.custom_attributes: str | None = None
-        self.inference_id: str | None = None
-
-    def begin(self, meta: RequestMeta) -> None:
-        self.response_content_type = None
-        self.custom_attributes = None
-        self.inference_id = meta.inference_id
-        self.request_headers = meta.headers()
-
-    def get_request_header(self, idx: int, key: str) -> str | None:
-        return self.request_headers.get(key.lower())
-
-    def get_all_request_header(self, idx: int) -> dict[str, str]:
-        return dict(self.request_headers)
-
-    def get_request_id(self, idx: int = 0) -> str | None:
-        return self.inference_id
-
-    def set_response_content_type(self, idx: int, value: str) -> None:
-        self.response_content_type = value
-
-    def set_response_header(self, idx: int, key: str, value: str) -> None:
-        """A model may set two of the reply's headers; the server sets the others."""
-        name = key.lower()
-        if name == CUSTOM_ATTRIBUTES:
-            self.custom_attributes = value
-        elif name == "content-type":
-            self.response_content_type = value
 
 
 def _with_context(function: Callable[..., Any], arguments: int, context: Context) -> Any:
@@ -201,41 +54,84 @@ class SageMakerContract:
     """Loads `inference.py`-style code and answers requests one after the other."""
 
     def __init__(self, init: dict[str, Any]) -> None:
-        path = Path(init["model_dir"], init["file"])
-        model_dir = init["model_dir"]
-        self._context = Context(init["name"], model_dir)
+        self._file, model_dir = init["file"], init["model_dir"]
+        self._refuse_container_paths(init)
+        toolkit_logging.configure(os.environ)
+        self._context = Context(init["name"], model_dir, gpu_id=0 if init.get("gpu") else None)
         self._context.manifest = {
-            "model": {"serializedFile": init["file"], "trusted": init.get("trusted", False)}
+            "model": {"serializedFile": self._file, "trusted": init.get("trusted", False)}
         }
-        module = import_code(path) if path.suffix == ".py" else None
-        handler = importlib.import_module(init["handler"]) if init.get("handler") else None
-
-        def own(name: str, arguments: int) -> Any:
-            function = getattr(module, name, None)
-            if function is None and self._transform is None:
-                function = getattr(handler, f"default_{name}", None)
-            return function and _with_context(function, arguments, self._context)
-
-        self._transform: Any = None
-        self._transform = own("transform_fn", 4)
-        self._input, self._predict = own("input_fn", 2), own("predict_fn", 2)
-        self._output = own("output_fn", 2)
-        _check(init["file"], bool(self._transform), self._input, self._predict, self._output)
+        self._request_bytes_max = toolkit_variables.request_bytes_max(os.environ)
+        self._answer_bytes_max = toolkit_variables.answer_bytes_max(os.environ)
         self._accept_default = os.environ.get(
             "SAGEMAKER_DEFAULT_INVOCATIONS_ACCEPT", "application/json"
         )
-        if before := own("pre_model_fn", 1):
-            before(model_dir)
-        make = own("model_fn", 1)
-        if make is None:
+        try:
+            module = self._module(model_dir)
+            self._functions(module, init.get("handler", ""))
+            self._model = self._loaded(model_dir)
+        except ModuleNotFoundError as error:
+            if init.get("requirements"):
+                raise  # whoever made the environment explains it
+            log_traceback(error)
+            raise _without_package(self._file, error) from None
+
+    @staticmethod
+    def _refuse_container_paths(init: dict[str, Any]) -> None:
+        """Raises ModelError (`container-path-missing`) for code that opens /opt/ml/model by name
+        where that is not this model's folder."""
+        where, model_dir = init.get("container_paths", ""), init["model_dir"]
+        if not where:
+            return
+        try:
+            if os.path.samefile("/opt/ml/model", model_dir):
+                return
+        except OSError:
+            pass
+        why = os.environ.get("PENSTOCK_NO_CONTAINER_PATHS", "its process has no such folder")
+        raise ModelError(
+            "container-path-missing",
+            f"{where} names /opt/ml by its absolute path, which can't be shown here: {why}",
+            hint="Open files below model_dir, the argument of model_fn, or below "
+            'os.environ["SM_MODEL_DIR"].',
+        )
+
+    def _module(self, model_dir: str) -> ModuleType | None:
+        path = Path(model_dir, self._file)
+        return import_code(path) if path.suffix == ".py" else None
+
+    def _functions(self, module: ModuleType | None, handler: str) -> None:
+        """Chooses each function: the code's own, else the framework's default."""
+        defaults = importlib.import_module(handler) if handler else None
+
+        def chosen(name: str, arguments: int) -> Any:
+            function = getattr(module, name, None)
+            if function is None:
+                function = getattr(defaults, f"default_{name}", None)
+            return function and _with_context(function, arguments, self._context)
+
+        self._transform: Any = None
+        if getattr(module, "transform_fn", None) is not None:
+            self._transform, defaults = chosen("transform_fn", 4), _model_alone(defaults)
+        self._input, self._predict = chosen("input_fn", 2), chosen("predict_fn", 2)
+        self._output = chosen("output_fn", 2)
+        _check(self._file, bool(self._transform), self._input, self._predict, self._output)
+        self._before, self._make = chosen("pre_model_fn", 1), chosen("model_fn", 1)
+        self._warm_up = chosen("model_warmup_fn", 2)
+
+    def _loaded(self, model_dir: str) -> Any:
+        if self._make is None:
             raise ModelError(
                 "model-code-incomplete",
-                f"{init['file']} defines no model_fn(model_dir)",
+                f"{self._file} defines no model_fn(model_dir)",
                 hint="Define model_fn; it may return None if there is nothing to load.",
             )
-        self._model = make(model_dir)
-        if warm_up := own("model_warmup_fn", 2):
-            warm_up(model_dir, self._model)
+        if self._before:
+            self._before(model_dir)
+        model = self._make(model_dir)
+        if self._warm_up:
+            self._warm_up(model_dir, model)
+        return model
 
     def close(self) -> None:
         self._model = None
@@ -253,7 +149,13 @@ class SageMakerContract:
         try:
             context = self._context
             context.begin(meta)
+            if 0 < self._request_bytes_max < len(body):
+                raise _too_large("request", len(body), self._request_bytes_max, 413)
             data, content_type = self._call(meta, body)
+            if context.response_status >= 400:
+                raise _refused_by_code(context.response_status, data)
+            if 0 < self._answer_bytes_max < len(data):
+                raise _too_large("answer", len(data), self._answer_bytes_max, 507)
             if context.response_content_type:
                 content_type = context.response_content_type
             return answered(data, content_type, context.custom_attributes)
@@ -296,8 +198,47 @@ def _check(file: str, transform: bool, read: Any, predict: Any, write: Any) -> N
         raise ModelError(
             "model-code-incomplete",
             f"{file} defines neither predict_fn(data, model) nor transform_fn",
-            hint="Define predict_fn, or transform_fn for everything at once.",
+            hint="Define predict_fn, or transform_fn for everything at once. A framework's own "
+            "predict_fn is used where the model's Image is that framework's, such as "
+            "sagemaker-scikit-learn:1.2-1, or where the file imports that framework alone.",
         )
+
+
+def _model_alone(defaults: ModuleType | None) -> Any:
+    """Of a framework's defaults only model_fn goes with a transform_fn."""
+    if defaults is None:
+        return None
+    kept = {"default_model_fn": getattr(defaults, "default_model_fn", None)}
+    return SimpleNamespace(**kept)
+
+
+def _without_package(file: str, error: ModuleNotFoundError) -> ModelError:
+    return ModelError(
+        "model-code-failed",
+        f"{file}: {error.msg}, in the Python environment of the model",
+        hint="Name its package in a requirements.txt beside the code, or give the model the Image "
+        "of its framework, such as sagemaker-scikit-learn:1.2-1 or pytorch-inference:2.6-cpu.",
+    )
+
+
+def _too_large(what: str, size: int, most: int, status: int) -> ModelError:
+    return ModelError(
+        "body-too-large",
+        f"the {what} has {size} bytes, and the model's Environment allows {most}",
+        hint="Send less, or raise the limit in the model's Environment "
+        "(docs/reference/toolkit-variables.md has its names).",
+        original_status=status,
+    )
+
+
+def _refused_by_code(status: int, body: bytes) -> ModelError:
+    words = body.decode("utf-8", "replace")
+    return ModelError(
+        "model-answered-error",
+        f"the model answered {status}: {words[:1000]}",
+        original_status=status,
+        original_message=words,
+    )
 
 
 def _as_body(result: Any, accept: str) -> tuple[bytes, str]:
@@ -313,7 +254,7 @@ def _as_body(result: Any, accept: str) -> tuple[bytes, str]:
         return bytes(result), content_type
     if isinstance(result, str):
         return str.encode(result), content_type
-    if named and _writable(content_type) is None:
+    if named and writable(content_type) is None:
         raise ModelError(
             "model-code-failed",
             f"the model returned {type(result).__name__} as content type {content_type[:100]!r}, "

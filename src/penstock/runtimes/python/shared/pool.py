@@ -47,6 +47,7 @@ from penstock.runtimes.python.shared.runtime import (
     of_process,
 )
 from penstock.runtimes.python.shared.worker import SharedWorker
+from penstock.runtimes.python.toolkit_variables import with_time_limit
 from penstock.runtimes.workers.memory import own_bytes, tree_pids
 from penstock.runtimes.workers.process import run_s_max, worker_environment
 
@@ -151,7 +152,7 @@ class WorkerPool:
         """Raises ModelError: the model's own failure, its death, `load-timeout`; and NotNowError
         (`workers-closed`, `no-room-for-files`)."""
         kind = kind_of(context)
-        seconds = run_s_max(worker_environment(context, self._scratch))
+        seconds = run_s_max(with_time_limit(worker_environment(context, self._scratch)))
         context = await self._shown(context)
         if self._closed:
             raise NotNowError("workers-closed", "the host of the model is ending")

@@ -27,6 +27,7 @@ import orjson
 from penstock.errors import PenstockError
 from penstock.runtimes.base import NOT_BEGUN, LaneListener, LoadContext, Payload, PayloadReply
 from penstock.runtimes.confinement.walls import no_room
+from penstock.runtimes.python import container_paths
 from penstock.runtimes.python.batches import (
     ALL_ITEMS,
     LOAD,
@@ -38,6 +39,7 @@ from penstock.runtimes.python.batches import (
 )
 from penstock.runtimes.python.runtime import Answers, Done, after_death, after_hang, hung
 from penstock.runtimes.python.shared.worker import JobEnd, SharedWorker, WorkerJob
+from penstock.runtimes.python.toolkit_logging import LOG_LEVEL
 from penstock.runtimes.workers.failures import error_of
 from penstock.runtimes.workers.process import OutputLines, load_timeout, worker_environment
 from penstock.runtimes.workers.wire import message
@@ -276,9 +278,12 @@ _SCRATCH = Path("/scratch")
 
 def may_share(context: LoadContext) -> bool:
     """Whether a Python model may share a process: it does not ask for its own, and calls no other
-    models. (It waits for their answers, and some might have to run in that very process.)"""
+    models. (It waits for their answers, and some might have to run in that very process.) /opt/ml
+    and the level of logging are one for all of a process."""
     own = context.variables.get(SHARED_WORKER, "").strip().lower() == "false"
-    return context.models is None and not own
+    if context.models is not None or own or LOG_LEVEL in context.variables:
+        return False
+    return not container_paths.named_in(context)
 
 
 def kind_of(context: LoadContext) -> str:
