@@ -120,14 +120,21 @@ class RuntimeRecord:
     default_file: str = ""  #: the model file if model.yaml names none; "" = found by its suffix
     #: (root, environment): the model of an artifact with its own layout; None: it is none.
     layout: Callable[[Path, Mapping[str, str]], ModelDescription | None] | None = None
+    #: As `layout`, for what is asked last: the artifact has no other layout. Raises CallerError
+    #: where the model is known and can't be served as it is.
+    lone: Callable[[Path, Mapping[str, str]], ModelDescription | None] | None = None
+    #: Requirements of the library that its models need in their worker, and the module of ours that
+    #: answers for them there (`ModelDescription.framework`, `.handler`)
+    framework: tuple[str, ...] = ()
+    handler: str = ""
     triton: Mapping[str, str] = field(
         default_factory=dict
     )  #: backend or platform of config.pbtxt -> the file that Triton takes when none is named
     platform: str = ""  #: the platform's name for gateways; "" = `name`
 
     # Settings that its models may have.
-    #: Keys of model.yaml that only some runtimes accept: command, engine.pace, precision,
-    #: triton_python.
+    #: Keys of model.yaml that only some runtimes accept: command, engine.pace, health, precision,
+    #: predict, triton_python.
     options: frozenset[str] = frozenset()
     takes_strings: bool = True  #: accepts tensors of dtype BYTES
     #: For runtimes with `Interface.ENGINE`
