@@ -95,13 +95,18 @@ COMPILE = Environment(
 #: for comparisons. kubernetes-validate holds the schemas that `deploy/` is checked against.
 RAY = Environment(("ray[serve,data]", "kubernetes-validate"), penstock=("ray",))
 
+#: Servers of others, for folders of applications.
+WEB = Environment(("fastapi", "uvicorn", "flask"), bytecode=False)
+
 #: What `make test` needs, the slowest last.
-TESTED: dict[str, Environment] = {**CLIENTS, "ray": RAY, "compile": COMPILE}
+TESTED: dict[str, Environment] = {**CLIENTS, "web": WEB, "ray": RAY, "compile": COMPILE}
 
 #: Engines and servers of others. vLLM's package for processors brings media libraries of another
 #: build of PyTorch; text generation does without them.
 PEERS: dict[str, Environment] = {
     "ct2": Environment(("ctranslate2", "transformers<5", "sentencepiece", "torch==2.13.0")),
+    # TensorFlow takes 2 GB; tests of Keras and of SavedModel skip without it.
+    "keras": Environment(("keras>=3", "tensorflow-cpu", "orjson", "msgspec"), bytecode=False),
     "mosec": Environment(("mosec", "orjson")),
     "pytriton": Environment(
         ("nvidia-pytriton", "setuptools<81"),

@@ -156,24 +156,16 @@ def detect(
                 f"the artifact is a model for {description.runtime}, and {wanted} was asked for",
                 hint="Leave the runtime out, or give an artifact of that kind.",
             )
-    return Detected(description=_finished(description, trusted), root=root)
+    return Detected(description=_trusted(description, trusted), root=root)
 
 
-def _finished(description: ModelDescription, trusted: bool) -> ModelDescription:
-    """Sets on the description, and on all models inside it, `trusted` and what the runtime's record
-    says of its workers."""
-    record = registry.record(description.runtime)
+def _trusted(description: ModelDescription, trusted: bool) -> ModelDescription:
+    """Sets `trusted` on the description and on all models inside it."""
     models = tuple(
-        dataclasses.replace(each, description=_finished(each.description, trusted))
+        dataclasses.replace(each, description=_trusted(each.description, trusted))
         for each in description.models
     )
-    return dataclasses.replace(
-        description,
-        trusted=trusted,
-        models=models,
-        framework=description.framework or record.framework,
-        handler=description.handler or record.handler,
-    )
+    return dataclasses.replace(description, trusted=trusted, models=models)
 
 
 def _describe(
@@ -302,7 +294,7 @@ def _lone_model(
         if found is not None:
             if found.file:
                 record.checked(root, found.file, trusted=trusted)
-            return found
+            return _in_worker(found, record)
     return None
 
 
@@ -347,4 +339,13 @@ def _completed(description: ModelDescription, root: Path, trusted: bool) -> Mode
             f"model.yaml: runtime is {record.name!r}, and {file} has string tensors",
             hint=f"Use runtime: {others}.",
         )
-    return dataclasses.replace(description, file=file)
+    return _in_worker(dataclasses.replace(description, file=file), record)
+
+
+def _in_worker(description: ModelDescription, record: RuntimeRecord) -> ModelDescription:
+    """Adds what the runtime's workers need."""
+    return dataclasses.replace(
+        description,
+        framework=description.framework or record.framework,
+        handler=description.handler or record.handler,
+    )

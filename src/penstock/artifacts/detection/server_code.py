@@ -55,7 +55,7 @@ class WebApp:
     @property
     def command(self) -> tuple[str, ...]:
         """() where nothing serves it without its own code."""
-        words = _CLASSES[self.kind]
+        words = _CLASSES.get(self.kind, ())
         app = f"{self.module}:{self.name}"
         return ("python", "-m", *(each.replace("{app}", app) for each in words)) if words else ()
 
@@ -150,7 +150,7 @@ def not_clear(root: Path, apps: list[WebApp]) -> CallerError | None:
             unknown = "several could be meant"
     elif (root / "Dockerfile").is_file() or (root / "serve").is_file():
         what = "a server (Dockerfile)" if (root / "Dockerfile").is_file() else "a server (serve)"
-        app = WebApp("FastAPI", "", "")
+        app = WebApp("", "", "")
         command = ("./serve",) if (root / "serve").is_file() else ("python", "app.py")
         unknown = "images are not built here"
     else:

@@ -184,10 +184,10 @@ def class_labels(path: Path, outputs: Iterable[str]) -> dict[str, tuple[Label, .
             if number == _GRAPH_NODE and isinstance(value, tuple):
                 made = _node(data, value)
                 nodes |= dict.fromkeys(made.outputs, made)
-        made = {output: nodes[output] for output in outputs if output in nodes}
+        known = {output: nodes[output] for output in outputs if output in nodes}
         found = {
             output: _labels(data, node)
-            for output, node in made.items()
+            for output, node in known.items()
             if node.operator == "ZipMap"
         }
         return {output: labels for output, labels in found.items() if labels}
