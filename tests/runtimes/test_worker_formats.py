@@ -65,7 +65,7 @@ class Nobody:
     def lane_failed(self, lane: int, error: PenstockError) -> None: ...
 
 
-def context(folder: Path, python: str = "", **changes: Any) -> LoadContext:
+def context(folder: Path, python: str = "") -> LoadContext:
     found = detect(folder)
     return LoadContext(
         model_dir=found.root, description=found.description, endpoint_name="e",
@@ -101,7 +101,9 @@ def torch_models(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any]:
     out = tmp_path_factory.mktemp("torchscript")
     for name in ("net", "looked"):
         (out / name).mkdir()
-    return out, json.loads(printed_by("compile", "-c", TORCH, str(out)).splitlines()[-1])
+    script = out / "made.py"  # what torch.jit.script reads must lie in a file
+    script.write_text(TORCH)
+    return out, json.loads(printed_by("compile", str(script), str(out)).splitlines()[-1])
 
 
 async def test_a_torchscript_file_answers_as_pytorch_does(torch_models: Any) -> None:
