@@ -113,15 +113,20 @@ PREDICTORS = Environment(
     unwanted=("nvidia-nccl-cu12",),
 )
 
+#: Servers of others, for folders of applications.
+WEB = Environment(("fastapi", "uvicorn", "flask"), bytecode=False)
+
 #: What `make test` needs, the slowest last.
 TESTED: dict[str, Environment] = {
-    **CLIENTS, "predictors": PREDICTORS, "ray": RAY, "compile": COMPILE,
+    **CLIENTS, "web": WEB, "predictors": PREDICTORS, "ray": RAY, "compile": COMPILE,
 }  # fmt: skip
 
 #: Engines and servers of others. vLLM's package for processors brings media libraries of another
 #: build of PyTorch; text generation does without them.
 PEERS: dict[str, Environment] = {
     "ct2": Environment(("ctranslate2", "transformers<5", "sentencepiece", "torch==2.13.0")),
+    # TensorFlow takes 2 GB; tests of Keras and of SavedModel skip without it.
+    "keras": Environment(("keras>=3", "tensorflow-cpu", "orjson", "msgspec"), bytecode=False),
     "mosec": Environment(("mosec", "orjson")),
     "pytriton": Environment(
         ("nvidia-pytriton", "setuptools<81"),

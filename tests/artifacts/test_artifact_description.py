@@ -43,6 +43,8 @@ def test_a_description_of_which_only_the_runtime_is_known() -> None:
         "threads_per_lane": 0,
         "pinned": False,
         "command": (),
+        "health": "",
+        "predict": "",
         "triton_python": False,
         "calls_models": False,
         "ensemble": (),
@@ -53,6 +55,8 @@ def test_a_description_of_which_only_the_runtime_is_known() -> None:
         "precision": "",
         "framework": (),
         "handler": "",
+        "runtime_fallback": "",
+        "runtime_reason": "",
         "trusted": False,
         "unconfined": False,
     }

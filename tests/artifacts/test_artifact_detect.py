@@ -17,7 +17,7 @@ from penstock.artifacts.description.description import (
 )
 from penstock.artifacts.detection.detect import detect
 from penstock.artifacts.detection.images import image_hint
-from penstock.artifacts.files.model_files import OnnxTensor, read_header
+from penstock.artifacts.files.onnx_header import OnnxTensor, read_header
 
 IR = {"model.xml": IR_XML, "model.bin": bytes(16)}
 EVERYTHING = {
@@ -211,6 +211,7 @@ def test_an_exported_classifier_takes_text_and_gives_labels(tmp_path: Path) -> N
         labels=("search", "media"),
         tokenizer=Tokenizer(tokens_max=128, pad_id=3),
         batching=Batching(rows_max=32),
+        runtime_fallback="onnxruntime",
     )
 
 
@@ -272,7 +273,7 @@ def test_broken_json_of_an_exporter_is_an_error(tmp_path: Path) -> None:
         ({"model.yml": ""}, "artifact-layout-unknown", "Rename"),
         ({"model.gguf": ""}, "artifact-layout-unknown", "generation"),
         ({"model.tar.gz": ""}, "artifact-layout-unknown", "CompressionType"),
-        ({"1/saved_model.pb": ""}, "artifact-layout-unknown", "TensorFlow"),
+        ({"graph.pb": ""}, "artifact-layout-unknown", "TensorFlow"),
         ({"serving.properties": ""}, "artifact-layout-unknown", "DJL"),
         ({"adapter_config.json": "{}", "a.safetensors": ""}, "artifact-layout-unknown", "LoRA"),
         ({"m.bin": ""}, "artifact-layout-unknown", ".xml"),

@@ -14,8 +14,9 @@ from artifact_files import IR_XML, error_of, onnx_bytes, write
 from penstock.artifacts.description import model_yaml
 from penstock.artifacts.description.description import EngineOptions, TensorSpec
 from penstock.artifacts.detection import huggingface, images
-from penstock.artifacts.detection.detect import detect, layout_unknown
+from penstock.artifacts.detection.detect import detect
 from penstock.artifacts.detection.generation_layout import PROPERTIES, options_of, runtime_of
+from penstock.artifacts.detection.unserved import layout_unknown
 from penstock.artifacts.files.model_files import find_model_file, inside
 from penstock.artifacts.triton import config as triton
 from penstock.errors import CallerError
@@ -462,7 +463,7 @@ def test_weights_without_a_configuration_are_told_as_weights(tmp_path: Path) -> 
 def test_of_very_many_files_not_all_are_looked_at(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("penstock.artifacts.detection.detect._FILES_SEEN_MAX", 2)
+    monkeypatch.setattr("penstock.artifacts.detection.unserved._FILES_SEEN_MAX", 2)
     write(tmp_path, dict.fromkeys(("a", "b", "c", "d"), ""))
     told = layout_unknown(tmp_path, trusted=False).message
     assert told.partition("it holds ")[2].count(",") == 1

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from artifact_files import error_of
 
-from penstock.artifacts.files.model_files import OnnxHeader, OnnxTensor, read_header
+from penstock.artifacts.files.onnx_header import OnnxHeader, OnnxTensor, read_header
 from penstock.errors import CallerError
 
 

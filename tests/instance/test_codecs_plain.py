@@ -211,3 +211,51 @@ def test_csv_of_no_rows_is_empty() -> None:
     decoded = decode(POINTS, b"1,2\n", content_type="text/csv")
     body, _ = decoded.encode({"y": np.zeros((0, 2), dtype=np.float32)})
     assert body == b"\n"
+
+
+TABLE = CodecModel(
+    name="m",
+    version="1",
+    inputs=(
+        TensorSpec(name="age", dtype="INT64", shape=(-1, 1)),
+        TensorSpec(name="city", dtype="BYTES", shape=(-1, 1)),
+    ),
+    outputs=(
+        TensorSpec(name="label", dtype="INT64", shape=(-1,)),
+        TensorSpec(name="scores", dtype="FP32", shape=(-1, 2)),
+    ),
+    batched=False,
+    columns={"scores": ("no", "yes")},
+)
+
+
+@pytest.mark.parametrize(
+    ("body", "kind"),
+    [
+        (b'{"instances": [{"age": 20, "city": "x,y"}, {"age": 30, "city": "z"}]}', ""),
+        (b'{"inputs": {"age": [20, 30], "city": [["x,y"], ["z"]]}}', ""),
+        (b'20,"x,y"\n30,z\n', "text/csv"),
+    ],
+)
+def test_columns_of_a_table_are_inputs(body: bytes, kind: str) -> None:
+    """As converters export a data frame: each column an input. The answer to CSV is JSON, because
+    CSV holds one output."""
+    decoded = decode(TABLE, body, content_type=kind)
+    assert {name: array.tolist() for name, array in decoded.tensors.items()} == {
+        "age": [[20], [30]],
+        "city": [[b"x,y"], [b"z"]],
+    }
+    written, meta = decoded.encode(
+        {"label": np.array([1, 0]), "scores": np.array([[0.25, 0.75], [1.0, 0.0]])}
+    )
+    assert decode_reply_meta(meta).content_type == "application/json"
+    assert json.loads(written)["predictions"] == [
+        {"label": 1, "scores": {"no": 0.25, "yes": 0.75}},
+        {"label": 0, "scores": {"no": 1.0, "yes": 0.0}},
+    ]
+
+
+@pytest.mark.parametrize("body", [b"20\n", b"old,x\n"])
+def test_rows_that_are_not_the_tables_are_refused(body: bytes) -> None:
+    with pytest.raises(ModelError, match=r"2 columns: 'age', 'city'|a cell that is not a number"):
+        decode(TABLE, body, content_type="text/csv")

@@ -146,6 +146,15 @@ class LoadContext:
         return replace(self, endpoint_name=endpoint, target_model="", **changes)
 
 
+class OperatorsMissingError(Exception):
+    """Raised where a file is tried (`RuntimeRecord.trial`): the library lacks these operators, or
+    this use of them."""
+
+    def __init__(self, operators: tuple[str, ...]) -> None:
+        super().__init__(f"it can't convert {', '.join(operators)}")
+        self.operators = operators  #: as domain.name, or the name alone
+
+
 class TensorRuntime(Protocol):
     """A loaded model that maps tensors to tensors.
 

@@ -1,18 +1,67 @@
 """Description to runtime: checks, then the loader that the runtime's record names.
 
-Libraries are imported when the first model needs them.
+Libraries are imported when the first model needs them. Which operators a library has is known best
+to the library, so a file that detection gave to a runtime is tried first, and goes to another one
+where it is refused (`with_runtime`). A runtime that the model's owner named is never replaced.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from penstock.artifacts.description.description import Generation
 from penstock.errors import ModelError
 from penstock.runtimes import registry
 from penstock.runtimes.base import LaneListener, LoadContext, PayloadRuntime, TensorRuntime
-from penstock.runtimes.probe import probe
+from penstock.runtimes.probe import FileRefusal, probe
 from penstock.runtimes.record import Interface, imported
+
+
+def with_runtime(context: LoadContext) -> LoadContext:
+    """The context with the runtime that takes the model's file. Blocks.
+
+    Raises ModelError with the reasons of both, where the other one does not take it either.
+    """
+    description = context.description
+    if not description.runtime_fallback:
+        return context
+    record = registry.record(description.runtime)
+    other = registry.record(description.runtime_fallback)
+    refusal = _refused(context)
+    if refusal is None:
+        return replace(context, description=replace(description, runtime_fallback=""))
+    name = f"{record.name} does not take {description.file}"
+    reason = f"{name}: {refusal.reason}"
+    replaced = replace(
+        context,
+        description=replace(
+            description, runtime=other.name, runtime_fallback="", runtime_reason=reason
+        ),
+    )
+    again = _refused(replaced)
+    if again is not None:
+        raise ModelError(
+            "model-unreadable",
+            f"{reason}; and {other.name} does not take it either: {again.reason}",
+            hint="Compare the file with the original. If it is whole, export it with operators "
+            "of the standard domain and an older opset, or serve it by a code/inference.py.",
+        )
+    context.log(f"{reason}; it is served by {other.name}")
+    return replaced
+
+
+def _refused(context: LoadContext) -> FileRefusal | None:
+    """Why the context's runtime does not take the file; a crash is a reason, too."""
+    try:
+        return _try(context, context.description.file, hint=_NAMED)
+    except ModelError as error:
+        if error.code != "model-crashes-runtime":
+            raise
+        return FileRefusal(error.message)
+
+
+_NAMED = "Name the model file in model.yaml, relative to the artifact's root."
 
 
 def load_tensor_runtime(context: LoadContext) -> TensorRuntime:
@@ -20,8 +69,19 @@ def load_tensor_runtime(context: LoadContext) -> TensorRuntime:
 
     Raises ModelError naming the file, what is wrong with it and what to do.
     """
-    hint = "Name the model file in model.yaml, relative to the artifact's root."
-    _try(context, context.description.file, hint=hint)
+    context = with_runtime(context)
+    file, record = context.description.file, registry.record(context.description.runtime)
+    refusal = _try(context, file, hint=_NAMED)
+    if refusal is not None and refusal.operators:
+        others = [one.name for one in registry.records(Interface.TENSORS) if one is not record]
+        readers = [name for name in others if file.endswith(registry.record(name).suffixes)]
+        raise ModelError(
+            "operator-unsupported",
+            f"{file}: {record.name} can't load it: {refusal.reason}",
+            hint=f"Leave the runtime out, or name another: {' or '.join(readers)}."
+            if readers
+            else "Export the model with other operators.",
+        )
     runtime: TensorRuntime = _loader(context, Interface.TENSORS)(context)
     return runtime
 
@@ -52,9 +112,9 @@ async def load_pipeline(context: LoadContext, listener: LaneListener) -> Any:
     return await _loader(context, Interface.PIPELINE)(context, listener)
 
 
-def _try(context: LoadContext, file: str, *, hint: str) -> None:
-    """Raises ModelError for a file that is not there, is empty, or crashes its library. `hint`: for
-    one that is not there."""
+def _try(context: LoadContext, file: str, *, hint: str) -> FileRefusal | None:
+    """What the library says against the file. Raises ModelError for one that is not there, is
+    empty, or crashes its library. `hint`: for one that is not there."""
     path = context.model_dir / file
     if not file or not path.is_file():
         missing = f"the artifact has no file {file!r}"
@@ -62,15 +122,16 @@ def _try(context: LoadContext, file: str, *, hint: str) -> None:
     if path.stat().st_size == 0:
         raise ModelError("model-unreadable", f"{file} is empty")
     record = registry.record(context.description.runtime)
-    if record.trial:
-        probe(
-            path,
-            file,
-            library=record.library,
-            trial=record.trial,
-            cache_dir=context.cache_dir,
-            timeout_s=context.startup_timeout_s,
-        )
+    if not record.trial:
+        return None
+    return probe(
+        path,
+        file,
+        library=record.library,
+        trial=record.trial,
+        cache_dir=context.cache_dir,
+        timeout_s=context.startup_timeout_s,
+    )
 
 
 def _loader(context: LoadContext, interface: Interface) -> Any:

@@ -1,10 +1,13 @@
 """Tries a native model file in a process of its own before the instance loads it.
 
 A damaged file can crash a native library; then only the probe dies, and the instance returns a
-clear error. Each artifact is probed once per machine and library version: a marker beside the
-compiled blobs says that it succeeded. Models of one graph with different weights need only one
-probe (`graph_key`). `python -m penstock.runtimes.probe TRIAL FILE` is the child; TRIAL is the
-"module:function" that a runtime's record names.
+clear error. A library may also refuse a whole file, mostly for an operator that it has not. Then
+another one may take it (`loader.with_runtime`), so the refusal is returned with the library's
+words. Each artifact is probed once per machine and library version: a marker beside the compiled
+blobs says that it succeeded, or names the operators that are missing. Any other refusal may have
+come from a lack of memory, so the file is probed again. Models of one graph with different weights
+need only one probe (`graph_key`). `python -m penstock.runtimes.probe TRIAL FILE` is the child;
+TRIAL is the "module:function" that a runtime's record names.
 
 `graph_key` is equal for OpenVINO files with the same graph and different weights. Hundreds of
 customers' models have one shape. Whether a library survives reading such a file depends on its
@@ -17,16 +20,19 @@ from __future__ import annotations
 
 import hashlib
 import importlib.metadata
+import json
 import os
 import signal
 import subprocess
 import sys
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 from xml.etree import ElementTree
 
 from penstock.core.blame.crashed_instances import is_crash
 from penstock.errors import ModelError, NotNowError
+from penstock.runtimes.base import OperatorsMissingError
 from penstock.runtimes.environment import for_models
 from penstock.runtimes.record import imported
 
@@ -37,6 +43,9 @@ _TABLES: Final = {
     **dict.fromkeys(("f64", "f32", "f16", "bf16", "f8e4m3", "f8e5m2", "f4e2m1", "nf4"), 8),
     **dict.fromkeys(("i8", "u8", "i4", "u4"), 4096),
 }
+
+
+_REASON_MAX: Final = 600  #: characters of a library's words
 
 
 def graph_key(xml: Path) -> str | None:
@@ -73,10 +82,19 @@ def _is_table(constant: ElementTree.Element) -> bool:
     return elements >= least and int(constant.get("size", "0")) * 2 >= elements
 
 
+@dataclass(frozen=True, slots=True)
+class FileRefusal:
+    """A library does not take a file, and said so."""
+
+    reason: str  #: its words, or the operators' names
+    operators: tuple[str, ...] = ()  #: those that it lacks, as domain.name
+
+
 def probe(
     path: Path, file: str, *, library: str, trial: str, cache_dir: Path | None, timeout_s: float
-) -> None:
-    """Blocks (call it on a thread). Raises ModelError if the file crashes its library.
+) -> FileRefusal | None:
+    """Blocks (call it on a thread). Returns why the library does not take the file; None: it does.
+    Raises ModelError if the file crashes its library.
 
     Args:
         file: the name of `path` in errors.
@@ -85,18 +103,18 @@ def probe(
     """
     marker = _marker(path, library, cache_dir)
     if marker is not None and marker.exists():
-        return
+        return _refusal(marker.read_bytes())
     alike = _marker_alike(path, library, cache_dir)
     if marker is not None and alike is not None and alike.exists():
         marker.touch()
-        return
+        return None
     ours = str(Path(__file__).resolve().parents[2])
     try:
         child = subprocess.run(
             [sys.executable, "-m", "penstock.runtimes.probe", trial, str(path)],
             stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
             timeout=timeout_s,
             env={**for_models(), "PYTHONPATH": ours},
             check=False,
@@ -118,12 +136,31 @@ def probe(
         raise ModelError(
             "model-crashes-runtime",
             f"{file}: reading it ended {library} with {name}",
-            hint="The file is damaged or not what its name says: export or copy it again.",
+            hint="Compare the file with the original: a damaged one does this. If it is whole, "
+            f"{library} has a fault: export it with another opset, or name another runtime.",
         )
     if child.returncode == 0:
         for good in filter(None, (marker, alike)):
             good.parent.mkdir(parents=True, exist_ok=True)
             good.touch()
+        return None
+    told = child.stdout.splitlines()[-1:]
+    refusal = _refusal(told[0] if told else b"")
+    if refusal is None:
+        return FileRefusal(f"the process that tries it ended with status {child.returncode}")
+    if refusal.operators and marker is not None:
+        marker.parent.mkdir(parents=True, exist_ok=True)
+        marker.write_bytes(told[0])
+    return refusal
+
+
+def _refusal(told: bytes) -> FileRefusal | None:
+    """What the child printed, or left in a marker; None: nothing, or what can't be read."""
+    try:
+        value = json.loads(told)
+        return FileRefusal(str(value["reason"]), tuple(map(str, value["operators"])))
+    except (ValueError, KeyError, TypeError):
+        return None
 
 
 def _marker(path: Path, library: str, cache_dir: Path | None) -> Path | None:
@@ -152,11 +189,13 @@ def _named(key: str, library: str, cache_dir: Path) -> Path:
 
 
 def main(trial: str, file: str) -> int:
-    """Exits 0 if the library accepts the file, 1 if it refuses it with an error."""
+    """Exits 0 if the library accepts the file, 1 if it refuses it; the last line says why."""
     try:
         imported(trial)(file)
     except Exception as error:
-        print(error, file=sys.stderr)
+        reason = " ".join(str(error).split())[:_REASON_MAX] or type(error).__name__
+        operators = error.operators if isinstance(error, OperatorsMissingError) else ()
+        print(json.dumps(asdict(FileRefusal(reason, operators))), flush=True)
         return 1
     return 0
 

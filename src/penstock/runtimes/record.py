@@ -134,14 +134,21 @@ class RuntimeRecord:
     #: Lanes that the model's environment asks for. Raises CallerError for a variable that can't be
     #: honoured.
     lanes_asked: Callable[[Mapping[str, str]], int] = lambda environment: 1
+    #: As `layout`, for what is asked last: the artifact has no other layout. Raises CallerError
+    #: where the model is known and can't be served as it is.
+    lone: Callable[[Path, Mapping[str, str]], ModelDescription | None] | None = None
+    #: Requirements of the library that its models need in their worker, and the module of ours that
+    #: answers for them there (`ModelDescription.framework`, `.handler`)
+    framework: tuple[str, ...] = ()
+    handler: str = ""
     triton: Mapping[str, str] = field(
         default_factory=dict
     )  #: backend or platform of config.pbtxt -> the file that Triton takes when none is named
     platform: str = ""  #: the platform's name for gateways; "" = `name`
 
     # Settings that its models may have.
-    #: Keys of model.yaml that only some runtimes accept: command, engine.pace, precision,
-    #: triton_python.
+    #: Keys of model.yaml that only some runtimes accept: command, engine.pace, health, precision,
+    #: predict, triton_python.
     options: frozenset[str] = frozenset()
     takes_strings: bool = True  #: accepts tensors of dtype BYTES
     #: For runtimes with `Interface.ENGINE`

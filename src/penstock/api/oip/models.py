@@ -107,6 +107,9 @@ class OipModels:
                 "preferred_batch_size": list(batching.get("rows_preferred") or ()),
                 "max_queue_delay_microseconds": int(float(batching.get("wait_s_max") or 0) * 1e6),
             }
+        reason = str(model.get("runtime_reason") or "")
+        if reason:
+            config["parameters"] = {"runtime_reason": {"string_value": reason}}
         return config
 
     async def statistics(self, name: ModelName | None, version: str) -> list[dict[str, Any]]:

@@ -46,6 +46,9 @@ _POOLINGS = ("mean", "cls")
 _PRECISIONS = ("", "f32", "bf16", "f16")
 #: A head's name is part of a tensor name of the Open Inference Protocol, before a full stop.
 _HEAD_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
+#: A path of a foreign server, with or without a query.
+_PATH: Final = re.compile(r"(/[A-Za-z0-9._~!$&'()*+,;=:@%/?-]{0,500})?")
+_PATH_ALLOWED: Final = "a path that begins with /, such as /health"
 #: A model that needs more warm-up requests should warm itself up in its own code.
 WARM_UPS_MAX: Final = 100
 WARM_UP_TIMES_MAX: Final = 1000
@@ -233,7 +236,13 @@ class ModelKeys:
     #: intra-op threads of each lane; 0 = its share of the instance's cores
     threads_per_lane: Annotated[int, Meta(ge=0, le=1024)] = 0
     pinned: bool = False  #: each lane gets cores of its own, if enough are free
-    command: tuple[str, ...] = ()  #: runtime `process`: argv; "{port}", "{model_dir}" are filled in
+    #: runtime `process`: argv; "{port}", "{model_dir}" are filled in, and a first `python` is that
+    #: of the model's environment
+    command: tuple[str, ...] = ()
+    #: runtime `process`: path that answers 200 once the program is ready; "" = /ping
+    health: Annotated[str, matching(_PATH, _PATH_ALLOWED)] = ""
+    #: runtime `process`: path that requests are sent to; "" = /invocations
+    predict: Annotated[str, matching(_PATH, _PATH_ALLOWED)] = ""
     #: runtime `python`: the file defines TritonPythonModel, not model_fn
     triton_python: bool = False
     #: parameters of config.pbtxt or model.yaml, for the model's code
@@ -283,6 +292,10 @@ class ModelDescription(ModelKeys):
     #: runtimes with Python workers: the module of ours whose functions stand in for those that the
     #: model's code does not define; "" = `sagemaker_contract`'s own defaults
     handler: str = ""
+    #: another runtime that reads the model file, which loads it where `runtime` does not take it;
+    #: "" = there is none, or the runtime was named by the model's owner
+    runtime_fallback: str = ""
+    runtime_reason: str = ""  #: why it is not the usual runtime for such files; "" = it is
     #: pickle formats may be loaded; said by the operator or who made the model, never by the
     #: artifact
     trusted: bool = False

@@ -313,7 +313,7 @@ def _check_options(description: ModelDescription, record: RuntimeRecord, where: 
     if ("command" in record.options) != bool(description.command):
         allowed = f"given for runtime: {_takers('command')}, and only there"
         raise invalid(where, "command", list(description.command), allowed)
-    for key in ("triton_python", "precision"):
+    for key in ("triton_python", "precision", "health", "predict"):
         value = getattr(description, key)
         if value and key not in record.options:
             raise invalid(where, key, value, f"given for runtime: {_takers(key)} only")

@@ -10,8 +10,7 @@ The models inside a pipeline's artifact are found here too: they lie in the fold
 steps of pipeline.yaml name. `runtimes.pipeline.file` reads that file as a whole and reports
 whatever else is wrong with it.
 
-Whoever meets the error for an artifact that fits no layout has a model in some other form. It helps
-most to recognise that form and to say what is missing, so the table of those is long on purpose.
+`unserved` says what an artifact is that fits no layout.
 """
 
 from __future__ import annotations
@@ -38,7 +37,8 @@ from penstock.artifacts.detection.images import (
     not_mapped,
 )
 from penstock.artifacts.detection.toolkits import completed_code, without_code
-from penstock.artifacts.files.model_files import find_model_file, inside
+from penstock.artifacts.detection.unserved import layout_unknown
+from penstock.artifacts.files.model_files import find_model_file, inside, saved_model
 from penstock.artifacts.files.paths import safe_path, shown
 from penstock.artifacts.triton import triton_models
 from penstock.core.models.instruction_sets import demand
@@ -232,6 +232,7 @@ def _describe(
         return entry, folder
     readers = tuple(one for one in _wanted(wanted) if one.reads_files)
     bare = _beside_image(root, image, readers, trust) or _bare_model(root, readers, trust)
+    bare = bare or _lone_model(root, environment, wanted, trust)
     if bare is not None and hint.kind == "unknown" and not is_aws_image(image):
         raise not_mapped(image, f"nothing but the name of {bare.file} says what the artifact is")
     if bare is not None:
@@ -314,15 +315,17 @@ def _bare_model(
     file = find_model_file(
         root, _suffixes(records), lambda path: any(one.reads(path) for one in records)
     )
+    if not file and any(".pb" in one.suffixes for one in records):
+        file = saved_model(root)
     if not file:
         return None
     record = next(one for one in records if one.reads(root / file))
     facts = record.checked(root, file, trusted=trust.loads(record))
+    reason = ""
     if facts.has_strings and not record.takes_strings:
+        reason = f"{record.name} does not take {file}: it has string tensors"
         record = next(iter(_with_strings(root / file)), record)
-    if record.beside_tokenizers and (text := text_model(root, record.name, file)) is not None:
-        return text
-    return ModelDescription(
+    described = ModelDescription(
         runtime=record.name,
         task=record.task,
         file=file,
@@ -330,6 +333,28 @@ def _bare_model(
         framework=facts.framework,
         handler=record.predictor,
     )
+    if record.beside_tokenizers:
+        described = text_model(root, record.name, file) or described
+    later = records[records.index(record) + 1 :] if record in records else ()
+    return dataclasses.replace(
+        described,
+        runtime_fallback=next((one.name for one in later if one.reads(root / file)), ""),
+        runtime_reason=reason,
+    )
+
+
+def _lone_model(
+    root: Path, environment: Mapping[str, str], wanted: str, trust: Trust
+) -> ModelDescription | None:
+    for record in registry.records():
+        if record.lone is None or wanted not in ("", record.name):
+            continue
+        found = record.lone(root, environment)
+        if found is not None:
+            if found.file:
+                record.checked(root, found.file, trusted=trust.loads(record))
+            return _in_worker(found, record)
+    return None
 
 
 def _with_strings(path: Path) -> list[RuntimeRecord]:
@@ -374,134 +399,20 @@ def _completed(description: ModelDescription, root: Path, trust: Trust) -> Model
             f"model.yaml: runtime is {record.name!r}, and {file} has string tensors",
             hint=f"Use runtime: {others}.",
         )
-    return dataclasses.replace(
+    described = dataclasses.replace(
         description,
         file=file,
         framework=facts.framework or description.framework,
         handler=record.predictor or description.handler,
     )
+    return _in_worker(described, record)
 
 
-_FILES_SHOWN_MAX = 12
-_FILES_SEEN_MAX = 2000
-
-#: File patterns that run code when they are loaded.
-_PICKLES = (
-    "*.pkl", "*.pickle", "*.joblib", "*.pt", "*.pth", "*.ckpt", "pytorch_model*.bin",
-    "xgboost-model",
-)  # fmt: skip
-
-_PACKED = (
-    "a file named as an archive that was not unpacked",
-    "Either CompressionType None says to leave it (give Gzip), or it is no such archive: upload it "
-    "again.",
-)
-
-#: (pattern, kind of file, what to do), first match wins.
-_FOREIGN = (
-    ("model.yml", "a description under another name", "Rename model.yml to model.yaml."),
-    (
-        "inference.py",
-        "a script that defines none of model_fn, input_fn, predict_fn, output_fn and transform_fn",
-        "Define model_fn(model_dir), which loads the model, in inference.py.",
-    ),
-    (
-        "adapter_config.json",
-        "a LoRA adapter",
-        "Create an inference component for it with BaseInferenceComponentName, beside that of its "
-        "base model, or merge it into the base.",
-    ),
-    (
-        "serving.properties",
-        "a configuration of the DJL server",
-        "Put the model's own files beside it; models are not fetched by their names.",
-    ),
-    ("*.tar.gz", *_PACKED),
-    ("*.tgz", *_PACKED),
-    ("*.tar", *_PACKED),
-    ("*.gguf", "a GGUF model", "Text generation takes the same model's Hugging Face directory."),
-    ("*.mar", "a TorchServe archive", "Export the model to ONNX, or write a code/inference.py."),
-    ("**/saved_model.pb", "a TensorFlow SavedModel", "Convert it to ONNX, for example by tf2onnx."),
-    ("MLmodel", "an MLflow model", "Export the model to ONNX, or write a code/inference.py."),
-    (
-        "*.safetensors",
-        "Hugging Face weights",
-        "Weights need compiling first: run `penstock compile` on the whole Hugging Face directory, "
-        "or write a code/inference.py that loads them.",
-    ),
-    (
-        "*.bin",
-        "weights without the graph they belong to",
-        "Pack the .xml of an OpenVINO IR beside its .bin; other weights need compiling first.",
-    ),
-)
-
-
-def layout_unknown(root: Path, *, trusted: bool) -> CallerError:
-    """The error for `root`: `artifact-untrusted` for pickles, else `artifact-layout-unknown`."""
-    found = _found(root)
-    for pattern, what, remedy in _FOREIGN:
-        if pattern == "*.safetensors" and not _is_hugging_face(root):
-            continue
-        if next(root.glob(pattern), None) is not None and not _has_pickle(root, pattern):
-            return CallerError(
-                "artifact-layout-unknown",
-                f"the artifact is {what} ({found}), which is not served as it is",
-                hint=f"{remedy} Understood are: {_understood()}.",
-            )
-    pickle = _first_pickle(root)
-    if pickle and not trusted:
-        return CallerError(
-            "artifact-untrusted",
-            f"{shown(pickle)} is a pickle file: loading it can run any program",
-            hint="Export the model to ONNX. A code/inference.py may load the file itself; for "
-            "anything else the operator lists the URI in control.trusted_artifacts.",
-        )
-    if pickle:
-        return CallerError(
-            "artifact-layout-unknown",
-            f"{shown(pickle)} is trusted, and nothing says how to answer requests with it",
-            hint="Add a code/inference.py with model_fn (loads it) and predict_fn.",
-        )
-    return CallerError(
-        "artifact-layout-unknown",
-        f"the artifact has none of the layouts that are understood; it holds {found}",
-        hint=f"Understood are: {_understood()}.",
+def _in_worker(description: ModelDescription, record: RuntimeRecord) -> ModelDescription:
+    """Adds what the runtime's workers need."""
+    return dataclasses.replace(
+        description,
+        framework=description.framework or record.framework,
+        handler=description.handler or record.handler,
     )
-
-
-def _understood() -> str:
-    """All layouts in the order in which they are tried."""
-    code = [one.understood for one in registry.records(Interface.PAYLOAD)]
-    files = [one.understood for one in registry.records(Interface.TENSORS)]
-    layouts = ["model.yaml", *code, "a Triton repository (config.pbtxt)", *files]
-    return "; ".join(filter(None, layouts))
-
-
-def _is_hugging_face(root: Path) -> bool:
-    return (root / "config.json").is_file() or next(root.glob("*.safetensors"), None) is not None
-
-
-def _has_pickle(root: Path, pattern: str) -> bool:
-    """Whether `*.bin` files are PyTorch's pickles, which have an error of their own."""
-    return pattern == "*.bin" and bool(_first_pickle(root))
-
-
-def _first_pickle(root: Path) -> str:
-    for pattern in _PICKLES:
-        for path in root.glob(pattern):
-            return path.name
-    return ""
-
-
-def _found(root: Path) -> str:
-    names = []
-    for count, path in enumerate(root.rglob("*")):
-        if count >= _FILES_SEEN_MAX:
-            break
-        if path.is_file():
-            names.append(path.relative_to(root).as_posix())
-    names.sort(key=lambda name: (name.count("/"), name))
-    text = ", ".join(shown(name) for name in names[:_FILES_SHOWN_MAX]) or "nothing"
-    more = len(names) - _FILES_SHOWN_MAX
-    return f"{text} and {more} more" if more > 0 else text
+    )

@@ -1,6 +1,9 @@
 """Answers to plain requests (without the Open Inference Protocol): JSON predictions, CSV, NPY, NPZ.
 
-The default is the request's own family; Accept chooses among all of them.
+The default is the request's own family; Accept chooses among all of them. JSON has a row per row of
+the request: its value for one output, an object by output name for several. An output whose values
+have names (`CodecModel.columns`) has rows that are objects, too; other types have its plain tensor.
+An answer without rows (`in_rows`) is an object of whole tensors.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ from penstock.instance.codecs.base import (
     CodecModel,
     Encode,
     Tensors,
+    in_rows,
     negotiate,
 )
 from penstock.instance.codecs.values import dump_json, jsonable, strings
@@ -36,13 +40,17 @@ _METAS: Final = {
 
 
 def chosen(model: CodecModel, accept: str | None, offered: tuple[str, ...]) -> Encode:
-    """The encoder for this Accept header. Raises ModelError 406."""
+    """The encoder for this Accept header. Raises ModelError 406.
+
+    A type that holds one tensor is no default where the model has several outputs.
+    """
+    if len(model.outputs) > 1 and offered[0] in (CSV, NPY):
+        offered = (JSON, *(kind for kind in offered if kind != JSON))
     kind = negotiate(accept, offered)
-    batched = model.batched
     write, meta = _WRITERS[kind], _METAS[kind]
 
     def encode(outputs: Tensors) -> tuple[bytes, bytes]:
-        return write(outputs, batched), meta
+        return write(outputs, model), meta
 
     return encode
 
@@ -54,27 +62,33 @@ def lines(model: CodecModel, accept: str | None, offered: tuple[str, ...]) -> En
         return None
 
     def encode(outputs: Tensors) -> tuple[bytes, bytes]:
-        row = {name: jsonable(array, name)[0] for name, array in outputs.items()}
+        if not in_rows(model, outputs) or len(next(iter(outputs.values()))) != 1:
+            return predictions(outputs, model), _METAS[JSON]
+        row = {name: _column(array, name, model)[0] for name, array in outputs.items()}
         return dump_json(next(iter(row.values())) if len(row) == 1 else row), _METAS[JSON]
 
     return encode
 
 
-def predictions(outputs: Tensors, batched: bool) -> bytes:
+def predictions(outputs: Tensors, model: CodecModel) -> bytes:
+    columns = {name: _column(array, name, model) for name, array in outputs.items()}
     if len(outputs) == 1:
-        name, array = next(iter(outputs.items()))
-        return dump_json({"predictions": jsonable(array, name)})
-    if not batched:
-        return dump_json({"predictions": {n: jsonable(a, n) for n, a in outputs.items()}})
+        return dump_json({"predictions": next(iter(columns.values()))})
+    if not in_rows(model, outputs):
+        return dump_json({"predictions": columns})
     rows = len(next(iter(outputs.values())))
-    columns = {
-        name: strings(array, name) if array.dtype.kind in "OSU" else array
-        for name, array in outputs.items()
-    }
     listed: list[dict[str, Any]] = [
         {name: _row(column, at) for name, column in columns.items()} for at in range(rows)
     ]
     return dump_json({"predictions": listed})
+
+
+def _column(array: np.ndarray, name: str, model: CodecModel) -> Any:
+    """An output as `dump_json` takes it: an array, or a list."""
+    keys = model.columns.get(name)
+    if keys is None:
+        return jsonable(array, name)
+    return [dict(zip(keys, row, strict=True)) for row in jsonable(array, name)]
 
 
 def _row(column: Any, at: int) -> Any:
@@ -93,11 +107,11 @@ def _single(outputs: Tensors, kind: str) -> np.ndarray:
     )
 
 
-def csv(outputs: Tensors, batched: bool) -> bytes:
+def csv(outputs: Tensors, model: CodecModel) -> bytes:
     """One row per line, all further dimensions flattened; a single vector is one row."""
     array = _single(outputs, CSV)
     name = next(iter(outputs))
-    lines = len(array) if array.ndim >= (1 if batched else 2) else 1
+    lines = len(array) if array.ndim >= (1 if in_rows(model, outputs) else 2) else 1
     flat = array.reshape(lines, array.size // lines if lines else 0)
     if array.dtype.kind in "OSU":
         texts = [[_quoted(cell) for cell in row] for row in strings(flat, name)]
@@ -113,14 +127,14 @@ def _quoted(cell: str) -> str:
     return '"' + cell.replace('"', '""') + '"' if any(c in cell for c in ',"\r\n') else cell
 
 
-def npy(outputs: Tensors, batched: bool) -> bytes:
+def npy(outputs: Tensors, model: CodecModel) -> bytes:
     buffer = io.BytesIO()
     array = _single(outputs, NPY)
     np.save(buffer, _plain(array, next(iter(outputs))), allow_pickle=False)
     return buffer.getvalue()
 
 
-def npz(outputs: Tensors, batched: bool) -> bytes:
+def npz(outputs: Tensors, model: CodecModel) -> bytes:
     buffer = io.BytesIO()
     plain: dict[str, Any] = {name: _plain(array, name) for name, array in outputs.items()}
     np.savez(buffer, **plain)

@@ -9,7 +9,7 @@ platform in front of the model cannot judge what a model reads.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
@@ -41,6 +41,35 @@ class CodecModel:
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
     batched: bool  #: True: the first dimension of every tensor is the batch
+    #: Outputs whose rows are objects in JSON: name -> names of the values in a row.
+    columns: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+def may_have_rows(model: CodecModel) -> bool:
+    """Whether all its tensors declare the same first dimension, and may have it for one that is
+    declared as 1: LightGBM's converter does so.
+
+    A model's answer has one form however it was deployed: what a description says of batches
+    decides which requests are joined, and nothing about the form. So such a model answers row by
+    row, as if its description said that the dimension is the batch.
+    """
+    if model.batched:
+        return True
+    taken = {spec.shape[:1] for spec in model.inputs}
+    answered = {spec.shape[:1] for spec in model.outputs}
+    return () not in taken | answered and len(taken) == 1 and taken <= answered <= taken | {(1,)}
+
+
+def in_rows(model: CodecModel, outputs: Tensors) -> bool:
+    """Whether an answer is written row by row, rather than as whole tensors."""
+    if model.batched:
+        return True
+    if not may_have_rows(model):
+        return False
+    ranks = {spec.name: len(spec.shape) for spec in model.outputs}
+    if any(array.ndim != ranks.get(name) for name, array in outputs.items()):
+        return False
+    return len({array.shape[0] for array in outputs.values()}) == 1
 
 
 class Decoded:

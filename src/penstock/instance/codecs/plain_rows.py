@@ -2,12 +2,13 @@
 
 JSON is a bare array of rows, `{"instances": ...}` or `{"inputs": ...}`. A model with one input
 takes its rows directly; one with several takes `{"inputs": {name: rows}}` or instances that are
-objects by input name. The answer is `{"predictions": ...}`: rows for one output, one object per row
-for several (an object of whole tensors where the model has no batch dimension).
+objects by input name. Where a row is one value, it may come without a list around it: a table's
+columns as converters export them, each an input of its own. `answers` has the form of what is
+answered.
 
-CSV has one row per line and no header, and all its numbers are of one input. Cells fill the model's
-fixed dimensions row by row. If its rows have one free dimension, it takes as many cells as there
-are.
+CSV has one row per line and no header. All its cells are of one input, whose fixed dimensions they
+fill row by row; if its rows have one free dimension, it takes as many cells as there are. A model
+of several inputs takes it where each of them is one column of a table.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from penstock.artifacts.description.description import TensorSpec
 from penstock.instance.codecs import answers
 from penstock.instance.codecs.base import (
     CodecModel,
@@ -69,7 +71,14 @@ def _tensors(model: CodecModel, parsed: Any) -> Tensors:
             f"the model has several inputs ({names})", hint='Send {"inputs": {name: rows, ...}}.'
         )
     spec = model.inputs[0]
-    return {spec.name: to_array(parsed, spec.dtype, spec.name)}
+    return {spec.name: _fitted(to_array(parsed, spec.dtype, spec.name), spec)}
+
+
+def _fitted(array: np.ndarray, spec: TensorSpec) -> np.ndarray:
+    """One value for each row, where a row of the model is a list of one."""
+    if spec.shape[-1:] == (1,) and array.ndim == len(spec.shape) - 1 > 0:
+        return array[..., np.newaxis]
+    return array
 
 
 def _columns(instances: list[Any]) -> dict[str, list[Any]]:
@@ -89,30 +98,62 @@ def _by_name(model: CodecModel, values: dict[str, Any]) -> Tensors:
     tensors: Tensors = {}
     for name, value in values.items():
         spec = input_spec(specs, name)
-        tensors[name] = to_array(value, spec.dtype, name)
+        tensors[name] = _fitted(to_array(value, spec.dtype, name), spec)
     return tensors
 
 
 def decode_csv(model: CodecModel, body: bytes, accept: str | None) -> Decoded:
     encode = answers.chosen(model, accept, answers.AFTER_CSV)
-    if len(model.inputs) != 1:
+    if len(model.inputs) != 1 and not _is_table(model):
         raise bad(
             f"text/csv fills one input, the model has {len(model.inputs)}",
             code="unsupported-content-type",
             status=415,
             hint='Send JSON: {"inputs": {name: rows, ...}}.',
         )
-    spec = model.inputs[0]
     try:
         text = body.decode()
     except UnicodeDecodeError as error:
         raise bad(f"the CSV is not UTF-8: byte {error.start} cannot be read") from None
+    if len(model.inputs) != 1:
+        tensors = _table(model, text)
+        return Decoded(tensors, check_inputs(model, tensors), encode)
+    spec = model.inputs[0]
     with without_collector():  # a body of short rows makes millions of lists
         array = _bytes(text) if spec.dtype == "BYTES" else _numbers(text, spec.dtype, spec.name)
     inner = spec.shape[1:] if model.batched else spec.shape
     lead = (array.shape[0],) if model.batched else ()
     tensors = {spec.name: array.reshape(_filled(lead, inner, array.size, spec.name))}
     return Decoded(tensors, check_inputs(model, tensors), encode)
+
+
+def _is_table(model: CodecModel) -> bool:
+    """Whether each input is one column: a value a row."""
+    return all(len(spec.shape) == 2 and spec.shape[1] == 1 for spec in model.inputs)
+
+
+def _table(model: CodecModel, text: str) -> Tensors:
+    """The columns of the CSV as the model's inputs, in their order."""
+    rows = _lines(text)
+    if len(rows[0]) != len(model.inputs):
+        names = ", ".join(repr(spec.name) for spec in model.inputs)
+        raise bad(
+            f"a row of the CSV has {len(rows[0])} cells, the model has {len(model.inputs)} "
+            f"columns: {names}",
+            code="bad-shape",
+        )
+    tensors: Tensors = {}
+    for at, spec in enumerate(model.inputs):
+        column = [row[at] for row in rows]
+        if spec.dtype == "BYTES":
+            array = objects([cell.encode() for cell in column])
+        else:
+            try:
+                array = cast(np.array([_number(cell) for cell in column]), spec.dtype, spec.name)
+            except ValueError:
+                raise bad(f"column {at + 1} of the CSV has a cell that is not a number") from None
+        tensors[spec.name] = array.reshape(-1, 1)
+    return tensors
 
 
 def _lines(text: str) -> list[list[str]]:

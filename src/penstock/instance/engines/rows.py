@@ -28,6 +28,7 @@ from penstock.instance.codecs.base import (
     Decoded,
     Encode,
     Tensors,
+    may_have_rows,
     media_type,
 )
 from penstock.instance.codecs.select import decode_tensors
@@ -114,7 +115,7 @@ _OneLine = Callable[[Decoded], Encode]
 def _line_encoder(model: CodecModel, asked: RequestMeta) -> _OneLine | None:
     """None where records are no lines, or a line can't be a row."""
     kind = media_type(asked.content_type)
-    if not model.batched or kind not in (CSV, *JSON_LINES):
+    if not may_have_rows(model) or kind not in (CSV, *JSON_LINES):
         return None
     offered = answers.AFTER_CSV if kind == CSV else answers.AFTER_JSON
     encode = answers.lines(model, asked.accept, offered)

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -142,6 +143,7 @@ def codec_model(
     outputs: tuple[TensorSpec, ...],
     *,
     batched: bool = True,
+    columns: Mapping[str, tuple[str, ...]] | None = None,
 ) -> CodecModel:
     """The codecs' view of its tensors. `batched`: their first dimension may be that of rows."""
     description = context.description
@@ -151,6 +153,7 @@ def codec_model(
         inputs=inputs,
         outputs=outputs,
         batched=batched and description.batching.rows_max > 0,
+        columns=columns or {},
     )
 
 
@@ -173,6 +176,7 @@ def described(
 
     return {
         "runtime": record.name,
+        "runtime_reason": description.runtime_reason,
         "task": description.task,
         "platform": record.platform or record.name,
         "name": description.name,

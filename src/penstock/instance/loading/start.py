@@ -49,6 +49,7 @@ from penstock.runtimes.loader import (
     load_pipeline,
     load_seq2seq_model,
     load_tensor_runtime,
+    with_runtime,
 )
 from penstock.runtimes.pipeline.runtime import PipelineRuntime
 from penstock.runtimes.record import Interface
@@ -88,6 +89,7 @@ async def start_one(context: LoadContext, listener: LaneListener) -> Loaded:
 
 
 async def _tensor_model(context: LoadContext) -> Loaded:
+    context = await asyncio.to_thread(with_runtime, context)
     description = context.description
     with contextlib.ExitStack() as undo:
         pinning = _pinning(context, max(1, description.lanes), undo)
@@ -103,7 +105,9 @@ async def _tensor_model(context: LoadContext) -> Loaded:
         warms = None
         if description.task == "tensor":
             check_names(description, runtime.inputs, runtime.outputs)
-            model = codec_model(context, runtime.inputs, runtime.outputs)
+            # Only ONNX Runtime has outputs whose values have names.
+            columns = getattr(runtime, "columns", {})
+            model = codec_model(context, runtime.inputs, runtime.outputs, columns=columns)
             engine: Any = TensorEngine(runtime, model, threads)
             rows: Any = TensorRowsEngine(engine, batching.rows_max)
             labels = description.labels

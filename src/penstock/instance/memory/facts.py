@@ -25,6 +25,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from penstock.artifacts.description.description import ModelDescription
+from penstock.artifacts.files.model_files import SAVED_MODEL
 from penstock.core.models.memory_need import MemoryObserved, MemoryRule, ModelFacts
 from penstock.runtimes import registry
 from penstock.runtimes.base import LoadContext
@@ -75,12 +76,14 @@ def _weight_files(
 
 
 def _with_data(file: Path) -> Iterator[Path]:
-    """A graph and its data files: model.bin for IR, model.onnx.data and model.onnx_data for
-    ONNX."""
+    """A graph and its data files: model.bin for IR, model.onnx.data and model.onnx_data for ONNX,
+    variables/ for a SavedModel."""
     with suppress(OSError):
         for one in file.parent.iterdir():
             if one.name.startswith(file.name) or one.name == file.with_suffix(".bin").name:
                 yield one
+        if file.name == SAVED_MODEL:
+            yield from (file.parent / "variables").iterdir()
 
 
 def _bytes(files: Iterable[Path]) -> int:

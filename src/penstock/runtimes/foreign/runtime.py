@@ -44,6 +44,7 @@ from penstock.runtimes.workers.supervised import Supervised
 from penstock.wire.frames import CUSTOM_ATTRIBUTES, decode_request_meta
 from penstock.wire.http_client import HttpAnswer, HttpClientConnection, WholeAnswer, connect
 
+INVOCATIONS: Final = "/invocations"  #: where requests are sent, unless the model says otherwise
 _PARAMETERS_S_MAX: Final = 5.0
 _ATTRIBUTES: Final = CUSTOM_ATTRIBUTES.encode()
 
@@ -113,7 +114,7 @@ class Posting:
         server: ForeignProgram,
         *,
         run_s_max: float,
-        path: str = "/invocations",
+        path: str = INVOCATIONS,
         headers: Mapping[str, str] | None = None,
     ) -> None:
         self._server = server
@@ -228,6 +229,9 @@ class Posting:
             error = ModelError(
                 "model-answered-error",
                 f"the model answered {answer.status}: {words[:1000]}",
+                hint=f"Requests go to {self._path}; name another path with predict: in model.yaml."
+                if answer.status in (404, 405)
+                else "",
                 original_status=answer.status,
                 original_message=words,
             )
@@ -306,7 +310,12 @@ class ProcessRuntime(ForeignProgram):
         self.lanes = max(1, context.description.lanes)
         super().__init__(context, listener, serves=range(self.lanes))
         self.shares_worker = self.lanes > 1
-        self._posting = Posting(self.lanes, self, run_s_max=run_s_max(self._environment))
+        self._posting = Posting(
+            self.lanes,
+            self,
+            run_s_max=run_s_max(self._environment),
+            path=context.description.predict or INVOCATIONS,
+        )
 
     async def execution_parameters(self) -> dict[str, Any] | None:
         """What the container says about batch transforms; None while it is not running."""

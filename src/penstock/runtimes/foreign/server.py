@@ -1,4 +1,7 @@
-"""A foreign model server as a child process: its port, its start until /ping answers, its end.
+"""A foreign model server as a child process: its port, its start until it is ready, its end.
+
+Its path of health is /ping, unless the model names another. `core/machine/server_start.py` says how
+often it is asked, and when it is certain that the server will never be ready.
 
 Also how one speaks to it: HTTP on this machine, with limits of answers.
 """
@@ -7,27 +10,35 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import signal
 import socket
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 from penstock.cleanup import shielded
 from penstock.core.blame.crashed_instances import is_crash
+from penstock.core.machine.server_start import HealthObserved, ServerStart
 from penstock.errors import ModelError, PenstockError
 from penstock.runtimes.base import LoadContext
 from penstock.runtimes.confinement.walls import Walls
+from penstock.runtimes.foreign.sockets import listening
 from penstock.runtimes.workers.failures import ANSWER_BYTES_MAX
-from penstock.runtimes.workers.memory import child_pids
+from penstock.runtimes.workers.memory import child_pids, tree_pids
 from penstock.runtimes.workers.process import WatchedProcess
 from penstock.wire.http_client import HttpAnswer, HttpClientSpec, fetch, request_of
 
-_PING_EVERY_S = 0.05
+PING: Final = "/ping"
 _PING_TIMEOUT_S = 2.0  #: as in AWS
 _TERM_GRACE_S = 5.0
+#: s after the start from which sockets are looked at: sooner it is mostly still loading.
+_SOCKETS_AFTER_S: Final = 1.0
+#: Addresses on which a server is reached by 127.0.0.1.
+_REACHED: Final = ("127.0.0.1", "0.0.0.0", "::", "::ffff:127.0.0.1")
 _LOG_HINT = "Its own output is in the instance's log."
 
 _HOST: Final = "127.0.0.1"
@@ -67,6 +78,27 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
+_PORT_HINT: Final = (
+    "The program must listen on 127.0.0.1, on the port that {port} in `command` stands for, as in "
+    'command: [uvicorn, app:app, --port, "{port}"]; the variable SAGEMAKER_BIND_TO_PORT has it too.'
+)
+#: As the first word of a command: the model's own Python, else that of the PATH, else ours.
+_PYTHONS: Final = ("python", "python3")
+
+
+def _with_programs(environment: Mapping[str, str], interpreter: str) -> Mapping[str, str]:
+    """The programs of the model's environment come first."""
+    if not interpreter:
+        return environment
+    path = f"{Path(interpreter).parent}{os.pathsep}{environment.get('PATH', os.defpath)}"
+    return {**environment, "PATH": path}
+
+
+def _listening_of(pid: int) -> list[tuple[str, int]]:
+    """Of the guard's program, and of what that started."""
+    return listening(tree_pids(pid)[1:])
+
+
 class ForeignServer(WatchedProcess):
     """Use: `start`, then connect to `port`. `gone(error)` is called when it ends without a
     request."""
@@ -77,10 +109,12 @@ class ForeignServer(WatchedProcess):
         self._name = context.copy_name
         self._on_gone = gone
         self._healthy = False
+        self._seen = HealthObserved()  #: the last look while it starts
+        self.path = context.description.health or PING
 
     async def start(self, environment: Mapping[str, str], walls: Walls | None) -> None:
-        """Returns once /ping answers 200. Raises ModelError if the program ended or did not become
-        healthy, or if the model names no command."""
+        """Returns once its path of health answers 200. Raises ModelError if the program ended or
+        did not become healthy, or if the model names no command."""
         if not self._context.description.command:
             raise ModelError(
                 "no-command",
@@ -92,15 +126,19 @@ class ForeignServer(WatchedProcess):
             part.replace("{port}", str(self.port)).replace("{model_dir}", str(model_dir))
             for part in self._context.description.command
         ]
-        self._spawn(argv, environment, model_dir, walls)
+        if argv[0] in _PYTHONS:
+            found = shutil.which(argv[0], path=environment.get("PATH"))
+            argv[0] = self._context.interpreter or found or sys.executable
+        self._spawn(argv, _with_programs(environment, self._context.interpreter), model_dir, walls)
         try:
             await asyncio.wait_for(self._until_healthy(argv[0]), timeout_s)
         except TimeoutError:
             await shielded(self.close())
             raise ModelError(
                 "load-timeout",
-                f"{self._name}: /ping on port {self.port} was not 200 within {timeout_s:g} s",
-                hint="The program must listen on {port} or $SAGEMAKER_BIND_TO_PORT.",
+                f"{self._name}: {self.path} on port {self.port} was not 200 within {timeout_s:g} s;"
+                f" {self._last_seen()}",
+                hint=_PORT_HINT,
             ) from None
         except BaseException:
             await shielded(self.close())
@@ -146,25 +184,73 @@ class ForeignServer(WatchedProcess):
         self._process.kill()  # a stopped guard can't end the program; then the kernel does
 
     async def _until_healthy(self, program: str) -> None:
+        began = self._loop.time()
+        start = ServerStart(now=began)
         while not self._gone.is_set():
-            if await self._ping():
+            late = self._loop.time() >= began + _SOCKETS_AFTER_S
+            self._seen = await self._look(sockets=late)
+            step = start.looked(self._seen, now=self._loop.time())
+            if step.reason == "ready":
                 return
-            await asyncio.sleep(_PING_EVERY_S)
+            if step.failed:
+                raise self._never_ready(step.reason)
+            if step.note:
+                waited = self._loop.time() - began
+                self._log(f"GET {self.path} for {waited:.0f} s: {self._last_seen()}")
+            with suppress(TimeoutError):  # the end of the program ends the pause
+                await asyncio.wait_for(self._gone.wait(), step.pause_s)
         status = self._status() or 0
-        words = f"{self._name}: {program} ended with status {status} before /ping answered"
+        words = f"{self._name}: {program} ended with status {status} before {self.path} answered"
         # The guard reports a signal as a shell does (128 + number), unless the guard was killed
         # itself.
         if status and not is_crash(128 - status if status > 128 else status):
             raise ModelError("process-killed", words, hint=_LOG_HINT)
         raise ModelError("process-ended", words, hint=_LOG_HINT)
 
-    async def _ping(self) -> bool:
-        request = request_at(self.port, "GET", "/ping", {"connection": "close"})
+    async def _look(self, *, sockets: bool) -> HealthObserved:
+        status = await self._asked(self.port)
+        if status is not None or not sockets:
+            return HealthObserved(status)
+        assert self._process is not None
+        found = await asyncio.to_thread(_listening_of, self._process.pid)
+        others = [each for each in found if each[1] != self.port or each[0] not in _REACHED]
+        serves = any([self._would_serve(await self._asked(port)) for _, port in others])
+        shown = tuple(f"[{at}]:{port}" if ":" in at else f"{at}:{port}" for at, port in others)
+        return HealthObserved(None, shown, serves)
+
+    def _would_serve(self, status: int | None) -> bool:
+        """Whether what answers at another port is the server that was meant. One that was told its
+        port may have another one beside it, for its metrics: that has no path of health."""
+        told = any("{port}" in part for part in self._context.description.command)
+        return status == 200 or (status is not None and not told)
+
+    async def _asked(self, port: int) -> int | None:
+        request = request_at(port, "GET", self.path, {"connection": "close"})
         try:
-            answer = await fetch(server_at(self.port), request, timeout_s=_PING_TIMEOUT_S)
+            answer = await fetch(server_at(port), request, timeout_s=_PING_TIMEOUT_S)
         except OSError:
-            return False
-        return answer is not None and answer.status == 200
+            return None
+        return None if answer is None else answer.status
+
+    def _last_seen(self) -> str:
+        seen = self._seen
+        if seen.status is not None:
+            return f"{self.path} answered {seen.status}"
+        if seen.elsewhere:
+            places = ", ".join(seen.elsewhere)
+            return f"it listens on {places}, and {{port}} is {self.port} on {_HOST}"
+        return f"nobody listens on port {self.port} yet"
+
+    def _never_ready(self, reason: str) -> ModelError:
+        words = f"{self._name}: {self._last_seen()}"
+        if reason == "path-refused":
+            return ModelError(
+                "health-refused",
+                words,
+                hint="Name a path that answers 200 in model.yaml (health: /health), and that of "
+                "requests where it is not /invocations (predict: /predict).",
+            )
+        return ModelError("listens-elsewhere", words, hint=_PORT_HINT)
 
     def _status(self) -> int | None:
         return self._process.poll() if self._process else None

@@ -3,6 +3,10 @@
 The library's strings are Unicode. Bytes that are not UTF-8 are replaced by stand-ins on the way in
 and out (`byte_strings`), so that a model which moves or compares strings returns them exactly.
 
+A classifier as converters of scikit-learn, XGBoost and LightGBM write it answers its probabilities
+as a sequence of maps (the operator ZipMap): they are a tensor here, whose columns have the names of
+the classes. What else is no tensor is refused.
+
 One session serves all lanes: a session may run in several threads at once. Sessions do not spin
 while they wait, because the instance's other copies need the cores.
 """
@@ -16,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from penstock.artifacts.description.description import TensorSpec
+from penstock.artifacts.files.onnx_header import class_labels
 from penstock.errors import ModelError
 from penstock.runtimes.base import LoadContext, Tensors
 from penstock.runtimes.tensor_bytes import bytes_of, objects, prepared, text_of, threads_of
@@ -36,6 +41,9 @@ _DTYPES = {
     "tensor(bfloat16)": "BF16",
     "tensor(string)": "BYTES",
 }
+
+#: Types of a ZipMap's output, which is a map for each row.
+_MAPS = ("seq(map(int64,tensor(float)))", "seq(map(string,tensor(float)))")
 
 _ACCELERATED = ("TensorrtExecutionProvider", "CUDAExecutionProvider")
 
@@ -74,19 +82,40 @@ class OnnxRuntime:
             raise ModelError(
                 "model-unreadable",
                 f"{description.file}: ONNX Runtime cannot load it: {_first_line(error)}",
-                hint="Check that the file is whole (its size and checksum) and an ONNX model.",
+                hint="Compare the file with the original. If it is whole, export it with operators "
+                "of the standard domain and an older opset, or serve it by a code/inference.py.",
             ) from None
+        self._labels: dict[str, tuple[Any, ...]] = self._classes(context)
         self.inputs = tuple(_spec(node) for node in self._session.get_inputs())
-        self.outputs = tuple(_spec(node) for node in self._session.get_outputs())
+        self.outputs = tuple(self._answered(node) for node in self._session.get_outputs())
         for spec in self.inputs + self.outputs:
             if spec.dtype not in _DTYPES.values() or spec.dtype == "BF16":
                 raise ModelError(
                     "unsupported-dtype",
-                    f"{description.file}: tensor {spec.name!r} is {spec.dtype}, which cannot be "
-                    "sent or answered",
-                    hint="Export the model with a cast to FP32 at its edges.",
+                    f"{description.file}: {spec.name!r} is {spec.dtype}, which cannot be sent or "
+                    "answered",
+                    hint="Export the model with a cast to FP32 at its edges."
+                    if spec.dtype.startswith(("tensor", "BF"))
+                    else "Export the model with tensors at its edges; skl2onnx and onnxmltools "
+                    "take the option zipmap=False.",
                 )
         self._names = [spec.name for spec in self.outputs]
+
+    def _classes(self, context: LoadContext) -> dict[str, tuple[Any, ...]]:
+        """The keys of each output that is a sequence of maps, as far as the file tells them."""
+        mapped = [node.name for node in self._session.get_outputs() if node.type in _MAPS]
+        return class_labels(context.model_dir / context.description.file, mapped) if mapped else {}
+
+    @property
+    def columns(self) -> dict[str, tuple[str, ...]]:
+        """Outputs whose values have names: the classes, whose probabilities they are."""
+        return {name: tuple(map(str, keys)) for name, keys in self._labels.items()}
+
+    def _answered(self, node: Any) -> TensorSpec:
+        keys = self._labels.get(node.name)
+        if keys is None:
+            return _spec(node)
+        return TensorSpec(name=node.name, dtype="FP32", shape=(-1, len(keys)))
 
     def run(self, lane: int, inputs: Tensors) -> dict[str, np.ndarray]:
         feeds = {}
@@ -101,9 +130,17 @@ class OnnxRuntime:
         except Exception as error:
             raise ModelError("model-failed", f"the model failed: {_first_line(error)}") from None
         return {
-            name: _each(bytes_of, array) if array.dtype.kind == "O" else array
-            for name, array in zip(self._names, results, strict=True)
+            name: self._tensor(name, result)
+            for name, result in zip(self._names, results, strict=True)
         }
+
+    def _tensor(self, name: str, result: Any) -> np.ndarray:
+        keys = self._labels.get(name)
+        if keys is not None:
+            table = [[row[key] for key in keys] for row in result]
+            return np.array(table, dtype=np.float32).reshape(len(table), len(keys))
+        array: np.ndarray = result
+        return _each(bytes_of, array) if array.dtype.kind == "O" else array
 
     def close(self) -> None:
         with contextlib.suppress(AttributeError):

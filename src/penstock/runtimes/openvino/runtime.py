@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import threading
 from collections.abc import Mapping
 from contextlib import suppress
@@ -32,8 +33,10 @@ from typing import Any, Final
 import numpy as np
 
 from penstock.artifacts.description.description import TensorSpec
+from penstock.artifacts.files.model_files import SAVED_MODEL
+from penstock.artifacts.files.onnx_header import operators_of
 from penstock.errors import ModelError
-from penstock.runtimes.base import LoadContext, Tensors
+from penstock.runtimes.base import LoadContext, OperatorsMissingError, Tensors
 from penstock.runtimes.openvino.shapes import (
     ShapeGraphs,
     bytes_max,
@@ -44,6 +47,8 @@ from penstock.runtimes.openvino.shapes import (
 from penstock.runtimes.processor import instruction_set_here
 from penstock.runtimes.tensor_bytes import prepared, threads_of
 
+#: Names of operators in OpenVINO's words.
+_NAMES: Final = re.compile(r"[A-Za-z0-9_.]+")
 #: Subfolder of the folder for all compiled blobs.
 _FOLDER: Final = "files"
 
@@ -73,7 +78,8 @@ class FileBlobs:
     def compiled(self, core: Any, config: dict[str, Any]) -> Any:
         """The model, from the blob if there is one for these settings; else compiled now. Raises
         what OpenVINO raises."""
-        return core.compile_model(str(self._path), "CPU", {**config, "CACHE_DIR": str(self.folder)})
+        source, settings = str(_source(self._path)), {**config, "CACHE_DIR": str(self.folder)}
+        return core.compile_model(source, "CPU", settings)
 
 
 _DTYPES = {
@@ -111,10 +117,37 @@ def shared_core() -> Any:
 
 
 def read_once(file: str) -> None:
-    """Reads the file in a process that may crash (`probe`). Raises what OpenVINO raises."""
+    """Reads the file in a process that may crash (`probe`). Raises OperatorsMissingError, or
+    ValueError with OpenVINO's words."""
     core = shared_core()
     properties = {"INFERENCE_NUM_THREADS": 1, **arithmetic("")}
-    core.compile_model(core.read_model(file), "CPU", properties)
+    try:
+        core.compile_model(core.read_model(str(_source(Path(file)))), "CPU", properties)
+    except Exception as error:
+        missing = _missing(file, str(error))
+        if missing:
+            raise OperatorsMissingError(missing) from None
+        raise ValueError(_first_line(error)) from None
+
+
+def _missing(file: str, words: str) -> tuple[str, ...]:
+    """The operators of an ONNX file that OpenVINO could not convert: those that its words name, or
+    those of other domains than the standard's. (`convert_partially` would leave them in its graph,
+    and crashes on files of scikit-learn's converter in OpenVINO 2026.4.1.)"""
+    if not file.endswith(".onnx"):
+        return ()
+    try:
+        operators = operators_of(Path(file))
+    except ValueError:
+        return ()
+    named = set(_NAMES.findall(words))
+    found = [name for name in operators if name in named]
+    return tuple(found or [name for name in operators if "." in name])
+
+
+def _source(path: Path) -> Path:
+    """What OpenVINO is told to read: a SavedModel is the folder of its graph and its variables."""
+    return path.parent if path.name == SAVED_MODEL else path
 
 
 class OpenVinoRuntime:
@@ -228,7 +261,7 @@ def _compiled(path: Path, rows_max: int, config: Mapping[str, Any], cache_dir: P
 
 def _read(path: Path, rows_max: int) -> tuple[Any, bool]:
     """The graph, and whether it differs from the file's."""
-    model = shared_core().read_model(str(path))
+    model = shared_core().read_model(str(_source(path)))
     return model, _free_batch(model, rows_max)
 
 
@@ -304,7 +337,8 @@ def _unreadable(file: str, error: Exception) -> ModelError:
     return ModelError(
         "model-unreadable",
         f"{file}: OpenVINO cannot load it: {_first_line(error)}",
-        hint="Check that the file is whole (size, checksum) and a model of that format.",
+        hint="Compare the file with the original. If it is whole, OpenVINO does not take all of "
+        "it: leave the runtime out, or export the model to ONNX with an older opset.",
     )
 
 
