@@ -38,6 +38,9 @@ from penstock.runtimes.pipeline.file import PipelineKeys
 from penstock.sim.scenario import Scenario
 
 ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "docs"))
+import refused  # noqa: E402 - beside this file
+
 SOURCE = ROOT / "src" / "penstock"
 TARGET = ROOT / "docs" / "reference"
 #: Files that people write, and what declares them.
@@ -372,6 +375,7 @@ def pages() -> dict[str, str]:
         "metrics.md": metrics_reference.render(),
         "runtimes.md": runtimes(),
         "security-members.md": security(),
+        "../howto/refused.md": refused.page(),
     } | {f"schemas/{name}.json": json_schema(kind) for name, kind in FILES.items()}
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 SECONDS: Final[dict[str, int]] = {
+    "tests/docs/test_pages.py": 420,
     "tests/compile/test_compile.py": 300,
     "tests/system/test_ray_fleet.py": 120,
     "tests/system/test_state_of_what_is_gone_inside.py": 100,
@@ -53,6 +54,5 @@ SECONDS: Final[dict[str, int]] = {
     "tests/examples/test_support_run.py": 15,
     "tests/examples/test_assistant_run.py": 15,
     "tests/examples/test_assistant_web.py": 15,
-    "tests/examples/test_ensemble_page.py": 15,
     "tests/system/test_nemesis.py": 15,
 }

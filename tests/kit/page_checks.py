@@ -26,14 +26,18 @@ _ASSIGNED: Final = re.compile(r"\w+=")
 
 
 def read(block: PageBlock) -> None:
-    """Raises ValueError (or the format's own error) for a block that is not what it says."""
+    """Raises ValueError for a block that is not what it says."""
     reader = _READERS.get(block.language)
-    if reader is not None and "${" not in block.text:
+    if reader is None or "${" in block.text:
+        return
+    try:
         reader(block.text)
+    except Exception as error:  # each format has errors of its own
+        raise ValueError(f"{block.where} is no {block.language}: {error}") from error
 
 
 def options(block: PageBlock) -> None:
-    """Parses commands of ours as the command line would. Raises its usage errors."""
+    """Parses commands of ours as the command line would. Raises ValueError."""
     if block.language not in SHELL:
         read(block)
         return
@@ -47,7 +51,10 @@ def options(block: PageBlock) -> None:
             context = command.context_class(command, info_name=name, parent=context)
             command, rest = command.commands[name], rest[1:]
         context = command.context_class(command, info_name=command.name, parent=context)
-        command.make_parser(context).parse_args(list(rest))
+        try:
+            command.make_parser(context).parse_args(list(rest))
+        except cli.USAGE_ERROR as error:
+            raise ValueError(f"penstock {' '.join(words)}: {error}") from error
 
 
 def commands(text: str) -> Iterator[list[str]]:

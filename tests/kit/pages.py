@@ -1,10 +1,10 @@
 """Pages of documentation as programs: the blocks of a page, and what is done with each.
 
-What a block is follows from what a reader sees, its language and the line before it:
+What a block is follows from what a reader sees, its language and the paragraph before it:
 
-* the line before ends with a file's name in backticks and a colon: the block is that file.
-* it ends with "see:": what the block before printed has these lines, in this order, others may
-  stand between them. `...` stands for anything.
+* the paragraph ends with a file's name in backticks and a colon: the block is that file.
+* it begins with "You should now see" and ends with a colon: what the block before printed has these
+  lines, in this order, others may stand between them. `...` stands for anything.
 * `sh`, `bash`: typed into the page's shell. "terminal of its own:" before it: into another one, and
   it goes on running; "the same terminal:": into that one, after Ctrl-C.
 * `python`: typed into the page's Python.
@@ -47,6 +47,7 @@ SERVER_RUNNING: Final = "With a server running"
 
 _FENCE: Final = re.compile(r"^```([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _FILE: Final = re.compile(r"`([\w.-]+(?:/[\w.-]+)*)`:$")
+_OUTPUT: Final = "You should now see"
 _OTHER_TERMINAL: Final = "terminal of its own:"
 _SAME_TERMINAL: Final = "the same terminal:"
 
@@ -59,7 +60,7 @@ class PageBlock:
     line: int  #: of its opening fence
     language: str  #: "" where the fence has none
     text: str
-    before: str  #: the last line of text before it
+    before: str  #: the paragraph before it
     words: dict[str, str]  #: after the language
 
     @property
@@ -69,10 +70,10 @@ class PageBlock:
     @property
     def kind(self) -> str:
         """file | output | check | terminal | restart | shell | python | read"""
+        if self.before.startswith(_OUTPUT) and self.before.endswith(":"):
+            return "output"
         if _FILE.search(self.before):
             return "file"
-        if self.before.endswith("see:"):
-            return "output"
         if "needs" in self.words:
             return "check"
         if self.language in SHELL:
@@ -97,13 +98,13 @@ def blocks(path: Path) -> list[PageBlock]:
 def _blocks(text: str, page: str) -> Iterator[PageBlock]:
     for found in _FENCE.finditer(text):
         language, *words = found[1].split() or [""]
-        before = text[: found.start()].rstrip().rpartition("\n")[2]
+        before = text[: found.start()].rstrip().rpartition("\n\n")[2]
         block = PageBlock(
             page=page,
             line=text.count("\n", 0, found.start()) + 1,
             language=language,
             text=found[2],
-            before=before.strip(),
+            before=" ".join(before.split()),
             words=dict(word.partition("=")[::2] for word in words),
         )
         unknown = set(block.words) - {"status", "with", "needs"}

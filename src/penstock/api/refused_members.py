@@ -64,6 +64,65 @@ REFUSED: Final[dict[str, str]] = {
     " PutMetricAlarm, with metric math over several metrics where one is not enough.",
 }  # fmt: skip
 
+_NO_VOLUMES: Final = "instances have no volumes of their own"
+_PROCESSES: Final = "instances are processes of this machine"
+_NO_PACKAGES: Final = "it is about model packages, which are refused"
+_OTHER_ROUTING: Final = "it is about other kinds of traffic routing, which are refused"
+_NO_ENTITIES: Final = "metrics have no entities here"
+_CONTAINER: Final = {
+    "ContainerHostname": "a model has one container, and no request names it",
+    "ModelDataSource.S3DataSource.ManifestS3Uri": "files are found below S3Uri",
+    "ModelDataSource.S3DataSource.ETag": "the artifact is read as it lies there",
+    "ModelDataSource.S3DataSource.ManifestEtag": "the artifact is read as it lies there",
+    "InferenceSpecificationName": _NO_PACKAGES,
+    "ContainerMetricsConfig": "a container's own metrics are not collected",
+}
+_VARIANT: Final = {
+    "VariantInstanceProvisionTimeoutInSeconds": _PROCESSES,
+    "AcceleratorType": "Elastic Inference has ended at AWS, too",
+    "VolumeSizeInGB": _NO_VOLUMES,
+    "InferenceAmiVersion": _PROCESSES,
+    "CapacityReservationConfig": "no capacity is bought here",
+    "AcceleratorPartitionLayouts": "accelerators are given out whole here",
+}
+_BLUE_GREEN: Final = {
+    "TrafficRoutingConfiguration.CanarySize": _OTHER_ROUTING,
+    "TrafficRoutingConfiguration.LinearStepSize": _OTHER_ROUTING,
+    "TerminationWaitInSeconds": "an old copy ends with its last answer",
+}
+
+
+def _below(path: str, members: dict[str, str]) -> dict[str, str]:
+    return {f"{path}.{name}": why for name, why in members.items()}
+
+
+#: Path of the member -> why it is accepted and has no effect.
+NO_EFFECT: Final[dict[str, str]] = {
+    **_below("CreateModel.PrimaryContainer", _CONTAINER),
+    **_below("CreateModel.Containers[]", _CONTAINER),
+    "CreateModel.InferenceExecutionConfig": "a model has one container",
+    **_below("CreateEndpointConfig.ProductionVariants[]", _VARIANT),
+    "CreateEndpointConfig.MetricsConfig.EnableDetailedObservability": "all metrics are kept",
+    "CreateEndpointConfig.CrossRegionTrafficConfig": "traffic between regions is the"
+    " orchestrator's",
+    **_below("CreateEndpoint.DeploymentConfig.BlueGreenUpdatePolicy", _BLUE_GREEN),
+    **_below("UpdateEndpoint.DeploymentConfig.BlueGreenUpdatePolicy", _BLUE_GREEN),
+    "UpdateEndpoint.RetainDeploymentConfig": "a policy is for the update that gives it",
+    "CreateInferenceComponent.Specification.Container.ContainerMetricsConfig": _CONTAINER[
+        "ContainerMetricsConfig"
+    ],
+    "CreateInferenceComponent.Specification.DataCacheConfig.EnableCaching": "artifacts are cached"
+    " by their content",
+    "CreateTransformJob.TransformResources.TransformAmiVersion": _PROCESSES,
+    "CreateTransformJob.ExperimentConfig": "there are no experiments here",
+    "PutScalingPolicy.TargetTrackingScalingPolicyConfiguration.PredefinedMetricSpecification"
+    ".ResourceLabel": "it names a load balancer, and no metric of SageMaker has one",
+    "PutMetricData.EntityMetricData[].Entity": _NO_ENTITIES,
+    "PutMetricData.StrictEntityValidation": _NO_ENTITIES,
+    "GetMetricData.LabelOptions": "labels have no times here",
+    "ListMetrics.OwningAccount": "there is one account here",
+}
+
 
 def refused_members(operation: str) -> dict[str, str]:
     """Members at the top of an operation -> why they are refused."""
