@@ -24,6 +24,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from tools.environments import KNOWN
+
 ROOT: Final = Path(__file__).resolve().parents[2]
 #: What no test machine has to have -> what the first lines of a page say, as a regular expression.
 NEEDS: Final = {
@@ -107,8 +109,8 @@ def _blocks(text: str, page: str) -> Iterator[PageBlock]:
             before=" ".join(before.split()),
             words=dict(word.partition("=")[::2] for word in words),
         )
-        unknown = set(block.words) - {"status", "with", "needs"}
-        if unknown or block.words.get("needs", "gpu") not in NEEDS:
+        words = {"status": "0", "with": "compile", "needs": "gpu"} | block.words
+        if len(words) > 3 or words["needs"] not in NEEDS or words["with"] not in KNOWN:
             raise ValueError(f"{block.where}: unknown words {found[1]!r}")
         yield block
 
