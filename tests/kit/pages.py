@@ -27,6 +27,9 @@ from typing import Final
 from tools.environments import KNOWN
 
 ROOT: Final = Path(__file__).resolve().parents[2]
+HOWTO: Final = sorted(
+    path.relative_to(ROOT).as_posix() for path in (ROOT / "docs" / "howto").glob("*.md")
+)
 #: What no test machine has to have -> what the first lines of a page say, as a regular expression.
 NEEDS: Final = {
     "gpu": r"GPU",
@@ -113,6 +116,12 @@ def _blocks(text: str, page: str) -> Iterator[PageBlock]:
         if len(words) > 3 or words["needs"] not in NEEDS or words["with"] not in KNOWN:
             raise ValueError(f"{block.where}: unknown words {found[1]!r}")
         yield block
+
+
+def typed_pages() -> list[str]:
+    """Pages of docs/howto on which anything is typed."""
+    typed = {"shell", "terminal", "python", "check"}
+    return [page for page in HOWTO if any(one.kind in typed for one in blocks(ROOT / page))]
 
 
 def head(path: Path) -> str:
