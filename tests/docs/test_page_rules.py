@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tests.kit import page_checks
 from tests.kit.page_run import PageFailed, PageRun
-from tests.kit.pages import ROOT, PageBlock, blocks, differs
+from tests.kit.pages import NETWORK, ROOT, PageBlock, blocks, differs
 
 
 def block(
@@ -127,12 +127,13 @@ def test_a_block_that_does_something_else_fails_the_page(run: PageRun, wrong: Pa
         run.close()
 
 
-def test_no_snippet_reaches_anything_but_the_loopback(tmp_path: Path) -> None:
+@pytest.mark.parametrize("needs", ["nothing", NETWORK])
+def test_no_snippet_reaches_anything_but_the_loopback(tmp_path: Path, needs: str) -> None:
     """An AWS client without an endpoint is refused before it leaves the machine."""
     page = tmp_path / "page.md"
     page.write_text(
-        textwrap.dedent("""\
-            # A page that forgot its endpoint
+        f"# A page of blocks that {needs}\n"
+        + textwrap.dedent("""\
 
             ```sh
             export PATH=$PWD/.venv/bin:$PATH
@@ -154,7 +155,7 @@ def test_no_snippet_reaches_anything_but_the_loopback(tmp_path: Path) -> None:
             You should now see:
 
             ```text
-            ...Error
+            ...ConnectionError
             ```
             """)
     )

@@ -3,7 +3,8 @@
 In a copy of the checkout's files, from a shell with nothing set, in a network namespace that has
 nothing but a loopback: so port 8080 is free whatever else runs, and no snippet reaches AWS. Where
 the kernel gives no namespace, pages run on the machine's own loopback, one at a time, and whatever
-asks for a proxy gets one that is not there.
+asks for a proxy gets one that is not there. So do pages that say above their first block that they
+need the network, with a way to pip's index.
 
 Prints each block with its time, and ends with one line of JSON: what was run, checked and compared.
 Exits with 1 at the first block that does not do what the page says.
@@ -11,6 +12,7 @@ Exits with 1 at the first block that does not do what the page says.
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import fcntl
 import json
@@ -29,7 +31,7 @@ from pathlib import Path
 from typing import IO, Final
 
 from tests.kit import page_checks
-from tests.kit.pages import ROOT, SERVER_RUNNING, PageBlock, blocks, differs, head
+from tests.kit.pages import NETWORK, ROOT, SERVER_RUNNING, PageBlock, blocks, differs, head
 
 from tools import environments
 
@@ -66,7 +68,7 @@ class PageFailed(Exception):
 class PageRun:
     """One page, block by block. `close()` ends whatever it started."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, network: bool = False) -> None:
         self.folder = folder
         self.checkout = folder / "checkout"
         self.state = folder / "shell-state"
@@ -79,7 +81,7 @@ class PageRun:
         home = folder / "home"
         home.mkdir()
         copy_checkout(self.checkout)
-        offline = {} if in_namespace() else _no_way_out()
+        offline = {} if in_namespace() else _way_to_the_index() if network else _no_way_out()
         self.environment = {"HOME": str(home), "PATH": _SYSTEM_PATH, "LANG": "C.UTF-8"} | offline
         self.state.write_text(f"cd {self.checkout}\n")
 
@@ -267,6 +269,21 @@ def _no_way_out() -> dict[str, str]:
     return dict.fromkeys(names, nowhere) | {"no_proxy": "127.0.0.1,localhost"}
 
 
+def _way_to_the_index() -> dict[str, str]:
+    """pip's settings, which stand in files of another home; its index is reached, nothing else."""
+    ask = [str(ROOT / ".venv" / "bin" / "python"), "-m", "pip", "config", "list"]
+    listed = subprocess.run(ask, capture_output=True, text=True, check=True).stdout
+    settings = {}
+    for line in filter(None, listed.splitlines()):
+        name, _, value = line.partition("=")
+        variable = name.rpartition(".")[2].replace("-", "_").upper()
+        settings[f"PIP_{variable}"] = " ".join(str(ast.literal_eval(value)).split())
+    named = re.findall(r"//(?:[^/@\s]*@)?([^/:\s]+)", " ".join(settings.values()))
+    hosts = {"pypi.org", "files.pythonhosted.org", *named}
+    offline = _no_way_out()
+    return settings | offline | {"no_proxy": ",".join([offline["no_proxy"], *sorted(hosts)])}
+
+
 def namespace_prefix() -> tuple[str, ...]:
     """The command that runs another one with a loopback of its own; () where there is none."""
     enter = ("sh", "-c", 'ip link set lo up && PAGE_IN_NAMESPACE=1 exec "$@"', "sh")
@@ -293,7 +310,7 @@ def alone() -> Iterator[None]:
 def run_page(path: Path) -> Counter[str]:
     """Raises PageFailed."""
     with alone(), tempfile.TemporaryDirectory(prefix="page-") as folder:
-        page = PageRun(Path(folder))
+        page = PageRun(Path(folder), network=NETWORK in head(path))
         try:
             if SERVER_RUNNING in head(path):
                 page.terminal(".venv/bin/penstock up", None)
@@ -312,7 +329,8 @@ def run_page(path: Path) -> Counter[str]:
 
 def main(argv: list[str]) -> int:
     path = (ROOT / argv[0]).resolve()
-    prefix = () if in_namespace() else namespace_prefix()
+    alone_here = in_namespace() or NETWORK in head(path)
+    prefix = () if alone_here else namespace_prefix()
     if prefix:
         os.execvp(prefix[0], [*prefix, sys.executable, "-m", "tests.kit.page_run", *argv])
     began = time.monotonic()

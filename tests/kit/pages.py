@@ -49,6 +49,8 @@ export AWS_ACCESS_KEY_ID=none AWS_SECRET_ACCESS_KEY=none
 """
 #: The runner starts the server of a page that says so above its first block.
 SERVER_RUNNING: Final = "With a server running"
+#: A page that says so above its first block reaches pip's index.
+NETWORK: Final = "need the network"
 
 _FENCE: Final = re.compile(r"^```([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _FILE: Final = re.compile(r"`([\w.-]+(?:/[\w.-]+)*)`:$")
