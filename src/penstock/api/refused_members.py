@@ -2,8 +2,7 @@
 
 What promises security has tables of its own (`api/sagemaker/security_members.py`). The operations
 refuse with the words of REFUSED, and `docs/howto/refused.md` is generated from all of them. A test
-sends every member of REFUSED, and finds members of the services' shapes that nothing reads and no
-table has.
+finds members of the services' shapes that nothing reads and no table has.
 """
 
 from __future__ import annotations
