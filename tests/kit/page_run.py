@@ -41,7 +41,8 @@ _LINKED: Final = (".venv", "src")
 _SYSTEM_PATH: Final = "/usr/local/bin:/usr/bin:/bin"
 #: What a program that goes on running prints when it can be called.
 _READY: Final = ("penstock ready", "orchestrator ready", "Running on http", "in service")
-_BLOCK_S_MAX: Final = 240
+#: An instance of a job takes only cores that nobody else wants: a busy machine has few.
+_BLOCK_S_MAX: Final = 500
 _READY_S_MAX: Final = 120
 
 #: A page's Python: executes blocks as they come, and tells of each whether it raised.
