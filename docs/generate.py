@@ -41,6 +41,9 @@ from penstock.runtimes.python import toolkit_variables
 from penstock.sim.scenario import Scenario
 
 ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "docs"))
+import refused  # noqa: E402 - beside this file
+
 SOURCE = ROOT / "src" / "penstock"
 TARGET = ROOT / "docs" / "reference"
 #: Files that people write, and what declares them.
@@ -452,6 +455,7 @@ def pages() -> dict[str, str]:
         "runtimes.md": runtimes(),
         "security-members.md": security(),
         "toolkit-variables.md": variables_of_toolkits(),
+        "../howto/refused.md": refused.page(),
     } | {f"schemas/{name}.json": json_schema(kind) for name, kind in FILES.items()}
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
+import json
 import os
 import re
 from collections.abc import Iterator
@@ -84,6 +85,23 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: -SECONDS.get(item.nodeid.partition("::")[0], 0))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """What was done of the pages of documentation, and how long each took."""
+    passed = terminalreporter.stats.get("passed", [])
+    told = [value for report in passed for name, value in report.user_properties if name == "page"]
+    if not told:
+        return
+    pages = sorted((json.loads(value) for value in told), key=lambda page: -page["seconds"])
+    typed = sum(page.get(kind, 0) for page in pages for kind in ("shell", "python", "terminal"))
+    compared, checked = (sum(page.get(kind, 0) for page in pages) for kind in ("output", "check"))
+    terminalreporter.section("pages of documentation")
+    terminalreporter.line(
+        f"{len(pages)} pages, {typed} blocks typed, {compared} outputs compared, {checked} checked"
+    )
+    for page in pages:
+        terminalreporter.line(f"{page['seconds']:6.1f} s  {page['page']}")
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

@@ -10,6 +10,8 @@ from typing import Final
 
 SECONDS: Final[dict[str, int]] = {
     "tests/compile/test_compile.py": 300,
+    "tests/docs/test_pages_other_half.py": 180,
+    "tests/docs/test_pages.py": 120,
     "tests/system/test_ray_fleet.py": 120,
     "tests/system/test_state_of_what_is_gone_inside.py": 100,
     "tests/system/test_state_of_what_is_gone.py": 90,
@@ -54,6 +56,5 @@ SECONDS: Final[dict[str, int]] = {
     "tests/examples/test_support_run.py": 15,
     "tests/examples/test_assistant_run.py": 15,
     "tests/examples/test_assistant_web.py": 15,
-    "tests/examples/test_ensemble_page.py": 15,
     "tests/system/test_nemesis.py": 15,
 }

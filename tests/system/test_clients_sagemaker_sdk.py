@@ -1,6 +1,7 @@
 """The SageMaker Python SDK, v2 and v3, unmodified, with moto's server as their and our S3.
 
-What docs/howto/sagemaker-sdk.md shows is run as it stands there.
+The files of docs/howto/sagemaker-sdk.md are run here beside what the page does not show;
+`tests/docs` types the page itself.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from typing import Any
 
 import boto3
 import pytest
+from tests.kit.pages import blocks
 from tests.kit.polling import wait_until
 from tests.kit.servers import EXAMPLES, ROOT, Server
 from tests.kit.servers import KEYS as BOTO_KEYS
@@ -137,11 +139,11 @@ def runs(site: SdkSite) -> Iterator[dict[str, subprocess.Popen[str]]]:
 
 
 def write_page(folder: Path) -> None:
-    """The page's files, each block of Python under the name in its first line."""
-    for block in re.findall(r"```python\n# (\S+)\n(.*?)```", PAGE.read_text(), re.DOTALL):
-        name, text = block
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(text)
+    """The page's files."""
+    for block in blocks(PAGE):
+        if block.kind == "file":
+            (folder / block.file).parent.mkdir(parents=True, exist_ok=True)
+            (folder / block.file).write_text(block.text)
     weights = b'{"factor": 2}\n'
     with tarfile.open(folder / "model.tar.gz", "w:gz") as archive:
         member = tarfile.TarInfo("weights.json")

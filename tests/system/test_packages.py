@@ -1,9 +1,8 @@
-"""What `penstock package` makes is served by a real server, and the page works as written."""
+"""What `penstock package` makes is served by a real server."""
 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,13 +10,9 @@ import pytest
 from tests.kit import model_files
 from tests.kit.package_files import CODE, echo_packages, write
 from tests.kit.polling import wait_until
-from tests.kit.servers import ROOT, Server, penstock
+from tests.kit.servers import Server, penstock
 
 pytestmark = pytest.mark.system
-
-PAGE = ROOT / "docs" / "howto" / "packages.md"
-#: A fenced block, with the file's name where a line says it.
-BLOCK = re.compile(r"(?:^`([\w./-]+)`:\n\n)?^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 SPECS = {
     "python/package.yaml": """\
@@ -177,25 +172,3 @@ def target(server: Server, name: str) -> str:
 def comes(server: Server, name: str, model: str) -> None:
     """A host looks at the content anew every few seconds."""
     wait_until(lambda: target(server, name) == model, f"{name} is {model}", 60)
-
-
-def test_the_page_works_as_it_is_written(cleared: Server, tmp_path: Path) -> None:
-    """Its files are written, its commands typed; the plan alone exits with 2."""
-    commands = []
-    for name, language, text in BLOCK.findall(PAGE.read_text()):
-        if name:
-            write(tmp_path, {name: text.encode()})
-        elif language == "sh":
-            commands += text.splitlines()
-    statuses = {"penstock apply apply.yaml": 2}
-    said = [
-        printed(cleared, tmp_path, *typed(line), status=statuses.get(line, 0)) for line in commands
-    ]
-    assert len(said) == 4
-    assert json.loads(said[-1]) == {"customer": "acme", "answer": [2, 4]}
-
-
-def typed(line: str) -> list[str]:
-    words = re.findall(r"'([^']*)'|(\S+)", line)
-    assert words[0][1] == "penstock"
-    return [quoted or plain for quoted, plain in words[1:]]

@@ -22,6 +22,7 @@ from penstock.api.autoscaling.context import (
     target_words,
 )
 from penstock.api.aws import Members
+from penstock.api.refused_members import REFUSED
 from penstock.control.alarms.datapoints import Watched
 from penstock.control.alarms.records import AlarmActions, AlarmRecord
 from penstock.control.scaling import calls
@@ -299,7 +300,7 @@ async def delete_scaling_policy(context: AutoscalingContext, params: Members) ->
 def _configuration(params: Members, kind: str) -> dict[str, Any]:
     """The configuration for the policy's type, the only one allowed. Raises ValidationException."""
     if kind not in _CONFIGURATION or params.get("PredictiveScalingPolicyConfiguration"):
-        raise invalid("Predictive scaling is not supported for the service namespace sagemaker")
+        raise invalid(REFUSED["PutScalingPolicy.PredictiveScalingPolicyConfiguration"])
     for other, member in _CONFIGURATION.items():
         if other != kind and params.get(member) is not None:
             raise invalid(f"{member} can't be specified when policy type is {kind}")

@@ -21,6 +21,7 @@ from penstock.api.cloudwatch.rules import (
     seconds,
     validation_error,
 )
+from penstock.api.refused_members import REFUSED
 from penstock.control.alarms import history, rows, tags
 from penstock.control.alarms.records import AlarmQuery, AlarmRecord, HistoryItem, HistoryQuery
 from penstock.control.store.records import TooManyTags
@@ -242,10 +243,7 @@ async def delete_alarms(context: CloudWatchContext, params: Members) -> Members:
 
 
 async def put_composite_alarm(context: CloudWatchContext, params: Members) -> Members:
-    raise validation_error(
-        "Composite alarms are not supported; make metric alarms with PutMetricAlarm, with metric "
-        "math over several metrics where one is not enough."
-    )
+    raise validation_error(REFUSED["PutCompositeAlarm"])
 
 
 async def _switch(context: CloudWatchContext, params: Members, *, enabled: bool) -> Members:

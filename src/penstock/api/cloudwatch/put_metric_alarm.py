@@ -22,6 +22,7 @@ from penstock.api.cloudwatch.rules import (
     missing,
     validation_error,
 )
+from penstock.api.refused_members import refused_members
 from penstock.control.alarms import rows
 from penstock.control.alarms.datapoints import Watched
 from penstock.control.alarms.records import AlarmActions, AlarmRecord
@@ -48,15 +49,8 @@ _WEEK_S: Final = 7 * _DAY_S
 _HOUR_S: Final = 3_600
 _TREATMENTS: Final = (BREACHING, NOT_BREACHING, IGNORE, MISSING)
 _LOW_SAMPLES: Final = ("evaluate", "ignore")
-#: Members of the service that only other kinds of alarms have, so they are refused.
-_REFUSED: Final = (
-    "ThresholdMetricId",
-    "EvaluationWindow",
-    "WarmUpConfiguration",
-    "EvaluationCriteria",
-    "EvaluationInterval",
-    "ActionConfiguration",
-)
+_REFUSED: Final = refused_members("PutMetricAlarm")
+_COMPARED: Final = _REFUSED.pop("ComparisonOperator")  # only some of its values are refused
 #: Members with a default; a member that the caller left out is not shown either.
 _OPTIONAL: Final = ("DatapointsToAlarm", "TreatMissingData", "AlarmDescription")
 
@@ -103,15 +97,13 @@ def _spec(params: Members, account_id: str) -> AlarmSpec:
     name = params["AlarmName"]
     if not name.isprintable():
         raise validation_error("AlarmName must not contain control characters.")
-    for member in _REFUSED:
+    for member, why in _REFUSED.items():
         if params.get(member) is not None:
-            raise validation_error(f"The parameter {member} is not supported.")
+            raise validation_error(why)
     comparison = _required(params, "ComparisonOperator")
     if comparison not in COMPARISONS:
-        raise validation_error(
-            f"The ComparisonOperator {comparison} compares with an anomaly detection band, which "
-            f"is not supported. Use one of {', '.join(COMPARISONS)}."
-        )
+        cause = _COMPARED.format(comparison)
+        raise validation_error(f"{cause} Use one of {', '.join(COMPARISONS)}.")
     threshold = float(_required(params, "Threshold"))
     if not math.isfinite(threshold):
         raise validation_error(f"The value {threshold} for parameter Threshold is invalid.")

@@ -23,6 +23,7 @@ from typing import NamedTuple
 
 import orjson
 
+from penstock.api.refused_members import REFUSED
 from penstock.core.routing.sessions import UNKNOWN
 from penstock.errors import CallerError, PenstockError
 from penstock.gateway.dispatch.dispatcher import Dispatcher
@@ -121,7 +122,7 @@ def read(
     if rare.get(TARGET_CONTAINER):
         raise CallerError(
             "target-container-not-allowed",
-            "TargetContainerHostname is not supported: no endpoint has several containers.",
+            REFUSED["InvokeEndpoint.TargetContainerHostname"],
             hint="Leave TargetContainerHostname out.",
         )
     custom_attributes = _text(

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from penstock.api.refused_members import REFUSED
 from penstock.api.sagemaker.async_inference import async_spec
 from penstock.api.sagemaker.context import invalid
 from penstock.api.sagemaker.variants import (
@@ -42,9 +43,7 @@ ISOLATION = "EnableNetworkIsolation"
 def check_config(request: Mapping[str, Any]) -> None:
     """Refuses configurations that could never be served here."""
     if request.get("ShadowProductionVariants"):
-        raise invalid(
-            "ShadowProductionVariants is not supported: this server has no shadow variants."
-        )
+        raise invalid(REFUSED["CreateEndpointConfig.ShadowProductionVariants"])
     metrics_fields(request)
     names: set[str] = set()
     for variant in request["ProductionVariants"]:
@@ -184,13 +183,10 @@ def primary_container(model: Mapping[str, Any]) -> Mapping[str, Any]:
     if model.get("PrimaryContainer"):
         containers = [model["PrimaryContainer"]]
     if len(containers) != 1:
-        raise invalid(
-            f"A model needs exactly one container here; {len(containers)} are given. Inference"
-            " pipelines of several containers are not supported."
-        )
+        raise invalid(REFUSED["CreateModel.Containers"].format(len(containers)))
     container: Mapping[str, Any] = containers[0]
     if container.get("ModelPackageName"):
-        raise invalid("ModelPackageName is not supported: give ModelDataUrl.")
+        raise invalid(REFUSED["CreateModel.PrimaryContainer.ModelPackageName"])
     if not model_uri(container) and not container.get("Image"):
         raise invalid("A model needs ModelDataUrl (or ModelDataSource), Image, or both.")
     try:

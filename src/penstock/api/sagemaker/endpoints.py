@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from penstock.api.aws import Members
+from penstock.api.refused_members import REFUSED
 from penstock.api.sagemaker import security_members
 from penstock.api.sagemaker.async_inference import async_config
 from penstock.api.sagemaker.context import (
@@ -254,15 +255,13 @@ def _check_components(record: EndpointRecord, new: DeploymentSpec) -> None:
 
 
 def _check_deployment_config(params: Mapping[str, Any]) -> None:
-    config = params.get("DeploymentConfig") or {}
+    config, refused = params.get("DeploymentConfig") or {}, "UpdateEndpoint.DeploymentConfig"
     if config.get("RollingUpdatePolicy"):
-        raise invalid("DeploymentConfig: rolling updates are not supported here.")
+        raise invalid(REFUSED[f"{refused}.RollingUpdatePolicy"])
     policy = config.get("BlueGreenUpdatePolicy") or {}
     routing = policy.get("TrafficRoutingConfiguration") or {}
     if routing and routing.get("Type") != ALL_AT_ONCE:
-        raise invalid(
-            f"DeploymentConfig: traffic routing {routing.get('Type')} is not supported here;"
-            f" use {ALL_AT_ONCE}."
-        )
+        cause = REFUSED[f"{refused}.BlueGreenUpdatePolicy.TrafficRoutingConfiguration.Type"]
+        raise invalid(f"{cause.format(routing.get('Type'))} use {ALL_AT_ONCE}.")
     if config.get("AutoRollbackConfiguration"):
-        raise invalid("DeploymentConfig: AutoRollbackConfiguration is not supported here.")
+        raise invalid(REFUSED[f"{refused}.AutoRollbackConfiguration"])

@@ -17,6 +17,7 @@ from dataclasses import replace
 from typing import Any
 
 from penstock.api.aws import Members
+from penstock.api.refused_members import REFUSED
 from penstock.api.sagemaker.context import (
     SagemakerContext,
     busy,
@@ -48,6 +49,10 @@ _MIB = 2**20
 
 Json = Mapping[str, Any]
 
+#: Paths of `REFUSED`.
+_SPECIFICATION = "CreateInferenceComponent.Specification"
+_DEPLOYMENT_CONFIG = "UpdateInferenceComponent.DeploymentConfig"
+
 
 async def revision_of(
     context: SagemakerContext, name: str, specification: Json, *, endpoint: str
@@ -59,10 +64,7 @@ async def revision_of(
     startup = specification.get("StartupParameters") or {}
     scheduling = specification.get("SchedulingConfig") or {}
     if scheduling.get("AvailabilityZoneBalance"):
-        raise invalid(
-            "SchedulingConfig.AvailabilityZoneBalance is not supported: the instances of this"
-            " server are in one place."
-        )
+        raise invalid(REFUSED[f"{_SPECIFICATION}.SchedulingConfig.AvailabilityZoneBalance"])
     return ComponentRevision(
         number=1,
         model=_adapter(name, specification) if base else await _model(context, name, specification),
@@ -108,13 +110,13 @@ def chosen(request: Json, variant: VariantSpec) -> Json:
 def rolling(config: Json, copies: int) -> tuple[int, float]:
     """(copies replaced at once, s between two batches) of a DeploymentConfig; 0 copies = all."""
     if config.get("AutoRollbackConfiguration"):
-        raise invalid("DeploymentConfig: AutoRollbackConfiguration is not supported here.")
+        raise invalid(REFUSED[f"{_DEPLOYMENT_CONFIG}.AutoRollbackConfiguration"])
     policy = config.get("RollingUpdatePolicy")
     if not policy:
         return 0, 0.0
     for member in ("MaximumExecutionTimeoutInSeconds", "RollbackMaximumBatchSize"):
         if policy.get(member):
-            raise invalid(f"DeploymentConfig: RollingUpdatePolicy.{member} is not supported here.")
+            raise invalid(REFUSED[f"{_DEPLOYMENT_CONFIG}.RollingUpdatePolicy.{member}"])
     size = policy["MaximumBatchSize"]
     value = size["Value"]
     if size["Type"] == "CAPACITY_PERCENT":
@@ -150,9 +152,8 @@ def _need(specification: Json) -> CopySpec:
             "ComputeResourceRequirements is required: it says what a copy takes of its instance."
         )
     if asked.get("AcceleratorPartitionType"):
-        raise invalid(
-            "AcceleratorPartitionType is not supported: accelerators are given out whole here."
-        )
+        requirements = f"{_SPECIFICATION}.ComputeResourceRequirements"
+        raise invalid(REFUSED[f"{requirements}.AcceleratorPartitionType"])
     least, most = asked["MinMemoryRequiredInMb"], asked.get("MaxMemoryRequiredInMb", 0)
     if most and most < least:
         raise invalid(f"MaxMemoryRequiredInMb {most} is less than MinMemoryRequiredInMb {least}.")

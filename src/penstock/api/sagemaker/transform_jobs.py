@@ -16,6 +16,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from penstock.api.aws import Members
+from penstock.api.refused_members import REFUSED
 from penstock.api.sagemaker import security_members
 from penstock.api.sagemaker.context import (
     SagemakerContext,
@@ -120,10 +121,9 @@ def _model(model: Json, environment: Mapping[str, str]) -> ModelSource:
 def _input(given: Json, options: TransformOptions) -> TransformInput:
     source = given["DataSource"]["S3DataSource"]
     if source["S3DataType"] not in (S3_PREFIX, MANIFEST_FILE):
-        raise invalid(
-            f"S3DataType {source['S3DataType']!r} is not supported: use {S3_PREFIX} or"
-            f" {MANIFEST_FILE}."
-        )
+        path = "CreateTransformJob.TransformInput.DataSource.S3DataSource.S3DataType"
+        cause = REFUSED[path].format(source["S3DataType"])
+        raise invalid(f"{cause} use {S3_PREFIX} or {MANIFEST_FILE}.")
     return TransformInput(
         uri=source["S3Uri"],
         data_type=source["S3DataType"],

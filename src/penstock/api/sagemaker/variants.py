@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from penstock.api.refused_members import REFUSED
 from penstock.api.sagemaker.context import invalid
 from penstock.core.deployment.deployment import (
     CONSOLIDATION,
@@ -185,10 +186,10 @@ def check_routing_config(variant: Mapping[str, Any]) -> None:
         return
     name, strategy = variant["VariantName"], config["RoutingStrategy"]
     if strategy not in _SERVED:
+        path = "CreateEndpointConfig.ProductionVariants[].RoutingConfig.RoutingStrategy"
         raise invalid(
-            f"Variant {name!r}: RoutingStrategy {strategy} is not supported here: no engine here"
-            f" tells what its cache holds. Use {PREFIX_AWARE}, which goes by the prompts that each"
-            f" copy was sent, or one of {', '.join(_SERVED[:2])}."
+            f"Variant {name!r}: {REFUSED[path].format(strategy)} Use {PREFIX_AWARE}, which goes by"
+            f" the prompts that each copy was sent, or one of {', '.join(_SERVED[:2])}."
         )
     prefix = config.get("PrefixAwareRoutingConfig")
     if strategy != PREFIX_AWARE:

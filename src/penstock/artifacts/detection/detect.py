@@ -415,4 +415,3 @@ def _in_worker(description: ModelDescription, record: RuntimeRecord) -> ModelDes
         framework=description.framework or record.framework,
         handler=description.handler or record.handler,
     )
-    )

@@ -13,6 +13,7 @@ number of runs.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from penstock.artifacts.description.description import (
@@ -29,6 +30,12 @@ from penstock.artifacts.files.paths import safe_path
 from penstock.artifacts.triton import pbtxt
 from penstock.artifacts.triton.ensemble import read_steps
 from penstock.artifacts.triton.pbtxt import Fields
+from penstock.artifacts.triton.refused_fields import (
+    NO_EFFECT,
+    NO_EFFECT_OF_GROUPS,
+    REFUSED,
+    REFUSED_OF_ENSEMBLES,
+)
 from penstock.errors import CallerError
 from penstock.runtimes import registry
 from penstock.runtimes.record import RuntimeRecord
@@ -104,9 +111,7 @@ def parse_config(text: str, *, where: str = "config.pbtxt") -> TritonConfig:
         steps=_steps(top) if backend == ENSEMBLE else (),
     )
     _refuse_what_changes_answers(top)
-    # These tune or prepare Triton and never change an answer.
-    top.ignore("optimization", "response_cache", "cc_model_filenames", "runtime",
-               "metric_tags", "model_operations", "model_metrics")  # fmt: skip
+    top.ignore(*NO_EFFECT)
     top.done()
     return config
 
@@ -142,12 +147,8 @@ def _tensor(item: Fields, rows_max: int, label_files: list[str] | None) -> Tenso
         raise item.invalid("dims", "0", "sizes above 0, or -1 for any")
     for flag in ("is_shape_tensor", "is_non_linear_format_io", "allow_ragged_batch", "optional"):
         if item.flag(flag):
-            raise item.unsupported(flag, "every request gives every input, in its plain form")
-    item.refuse(
-        "reshape",
-        "requests have the model's own shape",
-        hint="Give dims as the model file has them, and reshape in the client or in the model.",
-    )
+            raise _unsupported(item, flag)
+    _refuse(item, "reshape")
     # it says how to read the dims, and changes nothing
     item.choice("format", _FORMATS, "FORMAT_NONE")
     if label_files is not None:
@@ -169,15 +170,11 @@ def _dtype(tensor: Fields) -> str:
 def _refuse_scheduling(top: Fields) -> None:
     """An ensemble only passes tensors on: its models do the batching and have the lanes."""
     for name in ("dynamic_batching", "instance_group"):
-        top.refuse(
-            name, "an ensemble computes nothing itself", hint="Give it to the ensemble's models."
-        )
+        _refuse(top, name, REFUSED_OF_ENSEMBLES)
 
 
 def _steps(top: Fields) -> tuple[EnsembleStep, ...]:
-    top.refuse(
-        "default_model_filename", "an ensemble has no file", hint="Its steps name models that do."
-    )
+    _refuse(top, "default_model_filename", REFUSED_OF_ENSEMBLES)
     return read_steps(top)
 
 
@@ -218,12 +215,8 @@ def _batching(top: Fields, rows_max: int) -> Batching:
     priorities = dynamic.integer("priority_levels", high=_PRIORITIES_MAX)
     default_level = dynamic.integer("default_priority_level", high=_PRIORITIES_MAX)
     if default_level > 1:
-        raise dynamic.unsupported(
-            "default_priority_level",
-            "a request without a priority has the first level",
-            hint="Set default_priority_level: 1 and give the less urgent requests a priority.",
-        )
-    dynamic.refuse("priority_queue_policy", "all levels share one queue policy")
+        raise _unsupported(dynamic, "default_priority_level")
+    _refuse(dynamic, "priority_queue_policy")
     queue_rows_max, queue_wait_s_max = _queue_policy(dynamic.message("default_queue_policy"))
     dynamic.done()
     return Batching(
@@ -241,7 +234,7 @@ def _queue_policy(policy: Fields | None) -> tuple[int, float | None]:
     if policy is None:
         return 0, None
     if policy.choice("timeout_action", ("REJECT", "DELAY"), "REJECT") == "DELAY":
-        raise policy.unsupported("timeout_action", "requests that waited too long are refused")
+        raise _unsupported(policy, "timeout_action")
     wait_us = policy.integer("default_timeout_microseconds", high=3_600_000_000)
     policy.flag("allow_timeout_override")  # a caller's own deadline always counts
     rows = policy.integer("max_queue_size", high=10_000_000)
@@ -256,7 +249,7 @@ def _lanes(top: Fields) -> int:
         lanes += max(1, group.integer("count", 1, high=_LANES_MAX))
         group.choice("kind", _KINDS, "KIND_AUTO")  # the instance decides where a copy runs
         group.flag("passive")
-        group.ignore("name", "gpus", "rate_limiter", "profile", "host_policy", "secondary_devices")
+        group.ignore(*NO_EFFECT_OF_GROUPS)
         group.done()
     if lanes > _LANES_MAX:
         raise top.invalid("instance_group", lanes, f"at most {_LANES_MAX} instances in all")
@@ -285,18 +278,27 @@ def _parameters(top: Fields) -> dict[str, str]:
 
 
 def _refuse_what_changes_answers(top: Fields) -> None:
-    top.refuse("sequence_batching", "stateful sequences are not part of this release")
-    top.refuse("batch_input", "inputs come from the request alone")
-    top.refuse("batch_output", "outputs are split by rows")
+    for name in ("sequence_batching", "batch_input", "batch_output"):
+        _refuse(top, name)
     transaction = top.message("model_transaction_policy")
     if transaction is not None:
         if transaction.flag("decoupled"):
-            raise transaction.unsupported("decoupled", "a request has exactly one answer")
+            raise _unsupported(transaction, "decoupled")
         transaction.done()
     agents = top.message("model_repository_agents")
     if agents is not None:
-        agents.refuse("agents", "repository agents are programs of Triton")
+        _refuse(agents, "agents")
         agents.done()
+
+
+def _refuse(fields: Fields, name: str, table: Mapping[str, tuple[str, str]] = REFUSED) -> None:
+    cause, hint = table[name]
+    fields.refuse(name, cause, hint=hint)
+
+
+def _unsupported(fields: Fields, name: str) -> CallerError:
+    cause, hint = REFUSED[name]
+    return fields.unsupported(name, cause, hint=hint)
 
 
 def _refuse_duplicates(tensors: tuple[TensorSpec, ...], where: str, kind: str) -> None:

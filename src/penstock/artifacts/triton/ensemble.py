@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from penstock.artifacts.description.description import EnsembleStep, TensorSpec
 from penstock.artifacts.triton.pbtxt import Fields
+from penstock.artifacts.triton.refused_fields import REFUSED_OF_ENSEMBLES
 from penstock.errors import CallerError
 
 STEPS_MAX = 100
@@ -46,9 +47,8 @@ def _step(item: Fields) -> EnsembleStep:
     model = item.text("model_name")
     if not model:
         raise item.invalid("model_name", "missing", "the name of a model of the repository")
-    item.refuse(
-        "model_namespace", "one repository is served", hint="Put all models into one repository."
-    )
+    cause, hint = REFUSED_OF_ENSEMBLES["model_namespace"]
+    item.refuse("model_namespace", cause, hint=hint)
     step = EnsembleStep(
         model=model,
         version=item.integer("model_version", -1, low=-1),

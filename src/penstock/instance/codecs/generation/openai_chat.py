@@ -26,6 +26,7 @@ from penstock.instance.codecs.generation.openai_fields import (
     settings_of,
     usage_wanted,
 )
+from penstock.instance.codecs.generation.openai_refused import REFUSED
 from penstock.instance.codecs.generation.openai_tools import (
     call_delta,
     is_named,
@@ -43,7 +44,7 @@ def decode(parsed: dict[str, Any], served: Served, *, stream: bool) -> Generatio
     tools = tools_of(parsed)
     for name in ("functions", "audio"):
         if parsed.get(name):
-            raise unsupported(name, "answers are text")
+            raise unsupported(name, REFUSED["chat"][name])
     settings = settings_of(parsed)
     names = dict(NAMES)
     if parsed.get("max_completion_tokens") is not None:
@@ -100,7 +101,8 @@ def _content(content: Any, at: int) -> str:
         if kind != "text" or not isinstance(part.get("text"), str):
             raise CallerError(
                 "parameter-unsupported",
-                f"messages[{at}].content has a part of type {kind!r}: this model reads text",
+                f"messages[{at}].content has a part of type {kind!r}:"
+                f" {REFUSED['chat']['messages[].content[] (not texts)']}",
                 param=f"messages[{at}].content",
             )
         texts.append(part["text"])

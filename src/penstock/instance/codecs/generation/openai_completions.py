@@ -21,6 +21,7 @@ from penstock.instance.codecs.generation.openai_fields import (
     settings_of,
     usage_wanted,
 )
+from penstock.instance.codecs.generation.openai_refused import REFUSED
 
 TOKENS_NEW: Final = 16  #: default if the request has none, as at OpenAI
 
@@ -28,9 +29,9 @@ TOKENS_NEW: Final = 16  #: default if the request has none, as at OpenAI
 def decode(parsed: dict[str, Any], served: Served, *, stream: bool) -> GenerationCall:
     """Raises CallerError with the parameter's name in OpenAI's form."""
     if parsed.get("suffix"):
-        raise unsupported("suffix", "text is only continued")
+        raise unsupported("suffix", REFUSED["completions"]["suffix"])
     if parsed.get("best_of") not in (None, 1, parsed.get("n")):
-        raise unsupported("best_of", "as many answers are made as are given")
+        raise unsupported("best_of", REFUSED["completions"]["best_of"])
     settings = settings_of(parsed)
     settings["echo"] = flag(parsed, "echo")
     settings["logprobs"] = parsed.get("logprobs")
@@ -53,9 +54,8 @@ def _prompt(given: Any) -> str | list[int]:
     """A text, a list of one text, token ids, or a list of one list of ids."""
     if isinstance(given, list) and given and isinstance(given[0], str | list):
         if len(given) > 1:
-            raise unsupported(
-                "prompt with several texts", "send a request for each", param="prompt"
-            )
+            cause = REFUSED["completions"]["prompt (several texts)"]
+            raise unsupported("prompt with several texts", cause, param="prompt")
         given = given[0]
     if isinstance(given, str):
         return given

@@ -27,6 +27,7 @@ from penstock.instance.codecs.generation.calls import (
     unsupported,
     wrong,
 )
+from penstock.instance.codecs.generation.openai_refused import REFUSED
 from penstock.runtimes.generation.base import Sampling
 from penstock.runtimes.generation.limits import OPENAI, Limit, checked
 
@@ -50,7 +51,7 @@ NAMES: Final = {
 def settings_of(parsed: dict[str, Any]) -> dict[str, Any]:
     """Fields of `Sampling` as the request has them."""
     if parsed.get("logit_bias"):
-        raise unsupported("logit_bias", "the engine does not have it")
+        raise unsupported("logit_bias", REFUSED["chat"]["logit_bias"])
     settings = {field: parsed.get(name) for field, name in NAMES.items()}
     if settings["temperature"] is None:
         settings["temperature"] = 1.0

@@ -27,6 +27,7 @@ from penstock.instance.codecs.generation.openai_fields import (
     settings_of,
     wrong_type,
 )
+from penstock.instance.codecs.generation.openai_refused import REFUSED
 from penstock.instance.codecs.generation.openai_responses_writer import ResponsesWriter
 from penstock.instance.codecs.generation.openai_tools import add_call, responses_tools_of
 
@@ -35,7 +36,7 @@ _ROLES: Final = ("user", "assistant", "system", "developer")
 _LOGPROBS: Final = "message.output_text.logprobs"
 #: Most pairs, characters of a key, characters of a value; as OpenAI
 _METADATA_MAX: Final = (16, 64, 512)
-_NO_STATE: Final = "no responses are kept here"
+_REFUSED: Final = REFUSED["responses"]
 _NAMES: Final = NAMES | {"tokens_new_max": "max_output_tokens", "logprobs": "top_logprobs"}
 
 
@@ -89,23 +90,23 @@ def _tools_told(parsed: dict[str, Any], tools: dict[str, Any]) -> dict[str, Any]
 
 def _refuse_state(parsed: dict[str, Any]) -> None:
     if flag(parsed, "store"):
-        raise unsupported("store: true", f"{_NO_STATE}; leave it out", param="store")
+        raise unsupported("store: true", _REFUSED["store"], param="store")
     if flag(parsed, "background"):
-        raise unsupported("background", _NO_STATE)
+        raise unsupported("background", _REFUSED["background"])
     for name in ("previous_response_id", "conversation"):
         if parsed.get(name) is not None:
-            raise unsupported(name, f"{_NO_STATE}; send the conversation as input")
+            raise unsupported(name, _REFUSED[name])
     if parsed.get("prompt") is not None:
-        raise unsupported("prompt", "no prompts are kept here; send it as instructions and input")
+        raise unsupported("prompt", _REFUSED["prompt"])
 
 
 def _refuse_unsupported(parsed: dict[str, Any]) -> None:
     if parsed.get("truncation") not in (None, "disabled"):
-        raise unsupported("truncation", "a prompt that is too long is refused")
+        raise unsupported("truncation", _REFUSED["truncation"])
     if mapping(parsed, "reasoning").get("effort") not in (None, "none"):
-        raise unsupported("reasoning.effort", "the model is asked for its answer alone")
+        raise unsupported("reasoning.effort", _REFUSED["reasoning.effort"])
     if mapping(parsed, "text").get("verbosity") not in (None, "medium"):
-        raise unsupported("text.verbosity", "the model has one way to speak")
+        raise unsupported("text.verbosity", _REFUSED["text.verbosity"])
 
 
 def _messages(given: Any) -> list[dict[str, Any]]:
@@ -128,7 +129,7 @@ def _messages(given: Any) -> list[dict[str, Any]]:
         elif kind != "reasoning":  # earlier reasoning of a model is not part of the chat
             raise unsupported(
                 f"input[{at}] of type {kind!r}",
-                "items are messages and function calls",
+                _REFUSED["input[] (other items)"],
                 param=f"input[{at}]",
             )
     return messages
@@ -155,7 +156,7 @@ def _part(part: Any, name: str) -> str:
         return str(part["refusal"])
     raise CallerError(
         "parameter-unsupported",
-        f"{name} is a part of type {kind!r}: this model reads text",
+        f"{name} is a part of type {kind!r}: {_REFUSED['input[].content[] (not texts)']}",
         param=name,
     )
 

@@ -11,6 +11,7 @@ from typing import Any, Final
 from penstock.errors import CallerError
 from penstock.instance.codecs.generation.calls import flag, unsupported, wrong
 from penstock.instance.codecs.generation.openai_fields import missing, wrong_type
+from penstock.instance.codecs.generation.openai_refused import REFUSED
 
 TOOLS_MAX: Final = 128  #: most tools of a request, as OpenAI
 _CHOICES: Final = ("none", "auto", "required")
@@ -134,7 +135,9 @@ def _check_kind(tool: Any, name: str) -> None:
         raise wrong_type(name, tool, "an object")
     if tool.get("type") != "function":
         raise unsupported(
-            f"a tool of type {tool.get('type')!r}", "tools are functions", param=f"{name}.type"
+            f"a tool of type {tool.get('type')!r}",
+            REFUSED["chat"]["tools[] (not functions)"],
+            param=f"{name}.type",
         )
 
 
@@ -150,7 +153,9 @@ def _name(function: dict[str, Any], where: str) -> str:
 def _named(choice: dict[str, Any], function: dict[str, Any], names: list[str]) -> dict[str, Any]:
     if choice.get("type") != "function":
         raise unsupported(
-            f"a choice of type {choice.get('type')!r}", "tools are functions", param="tool_choice"
+            f"a choice of type {choice.get('type')!r}",
+            REFUSED["chat"]["tool_choice (not functions)"],
+            param="tool_choice",
         )
     name = function.get("name")
     if name not in names:

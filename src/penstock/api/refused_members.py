@@ -1,0 +1,129 @@
+"""Members and operations of AWS's services that are refused, and members without effect.
+
+What promises security has tables of its own (`api/sagemaker/security_members.py`). The operations
+refuse with the words of REFUSED, and `docs/howto/refused.md` is generated from all of them. A test
+finds members of the services' shapes that nothing reads and no table has.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+_DEPLOYMENT: Final = "DeploymentConfig"
+_COMPONENTS: Final = "UpdateInferenceComponent.DeploymentConfig"
+
+#: Path of the member -> why it is refused, in the words of the error; {} is the value.
+REFUSED: Final[dict[str, str]] = {
+    "CreateModel.Containers": "A model needs exactly one container here; {} are given. Inference"
+    " pipelines of several containers are not supported.",
+    "CreateModel.PrimaryContainer.ModelPackageName": "ModelPackageName is not supported: give"
+    " ModelDataUrl.",
+    "CreateEndpointConfig.ShadowProductionVariants": "ShadowProductionVariants is not supported:"
+    " this server has no shadow variants.",
+    "CreateEndpointConfig.ProductionVariants[].RoutingConfig.RoutingStrategy": "RoutingStrategy {}"
+    " is not supported here: no engine here tells what its cache holds.",
+    "UpdateEndpoint.DeploymentConfig.RollingUpdatePolicy": f"{_DEPLOYMENT}: rolling updates are not"
+    " supported here.",
+    "UpdateEndpoint.DeploymentConfig.BlueGreenUpdatePolicy.TrafficRoutingConfiguration.Type":
+    f"{_DEPLOYMENT}: traffic routing {{}} is not supported here;",
+    "UpdateEndpoint.DeploymentConfig.AutoRollbackConfiguration": f"{_DEPLOYMENT}:"
+    " AutoRollbackConfiguration is not supported here.",
+    "CreateInferenceComponent.Specification.SchedulingConfig.AvailabilityZoneBalance":
+    "SchedulingConfig.AvailabilityZoneBalance is not supported: the instances of this server are in"
+    " one place.",
+    "CreateInferenceComponent.Specification.ComputeResourceRequirements.AcceleratorPartitionType":
+    "AcceleratorPartitionType is not supported: accelerators are given out whole here.",
+    f"{_COMPONENTS}.AutoRollbackConfiguration": f"{_DEPLOYMENT}: AutoRollbackConfiguration is not"
+    " supported here.",
+    f"{_COMPONENTS}.RollingUpdatePolicy.MaximumExecutionTimeoutInSeconds": f"{_DEPLOYMENT}:"
+    " RollingUpdatePolicy.MaximumExecutionTimeoutInSeconds is not supported here.",
+    f"{_COMPONENTS}.RollingUpdatePolicy.RollbackMaximumBatchSize": f"{_DEPLOYMENT}:"
+    " RollingUpdatePolicy.RollbackMaximumBatchSize is not supported here.",
+    "CreateTransformJob.TransformInput.DataSource.S3DataSource.S3DataType": "S3DataType {!r} is not"
+    " supported:",
+    "InvokeEndpoint.TargetContainerHostname": "TargetContainerHostname is not supported: no"
+    " endpoint has several containers.",
+    "PutScalingPolicy.PredictiveScalingPolicyConfiguration": "Predictive scaling is not supported"
+    " for the service namespace sagemaker",
+    "PutMetricAlarm.ComparisonOperator": "The ComparisonOperator {} compares with an anomaly"
+    " detection band, which is not supported.",
+    **{
+        f"PutMetricAlarm.{member}": f"The parameter {member} is not supported."
+        for member in (
+            # Only other kinds of alarms have them.
+            "ThresholdMetricId",
+            "EvaluationWindow",
+            "WarmUpConfiguration",
+            "EvaluationCriteria",
+            "EvaluationInterval",
+            "ActionConfiguration",
+        )
+    },
+    "PutCompositeAlarm": "Composite alarms are not supported; make metric alarms with"
+    " PutMetricAlarm, with metric math over several metrics where one is not enough.",
+}  # fmt: skip
+
+_NO_VOLUMES: Final = "instances have no volumes of their own"
+_PROCESSES: Final = "instances are processes of this machine"
+_NO_PACKAGES: Final = "it is about model packages, which are refused"
+_OTHER_ROUTING: Final = "it is about other kinds of traffic routing, which are refused"
+_NO_ENTITIES: Final = "metrics have no entities here"
+_CONTAINER: Final = {
+    "ContainerHostname": "a model has one container, and no request names it",
+    "ModelDataSource.S3DataSource.ManifestS3Uri": "files are found below S3Uri",
+    "ModelDataSource.S3DataSource.ETag": "the artifact is read as it lies there",
+    "ModelDataSource.S3DataSource.ManifestEtag": "the artifact is read as it lies there",
+    "InferenceSpecificationName": _NO_PACKAGES,
+    "ContainerMetricsConfig": "a container's own metrics are not collected",
+}
+_VARIANT: Final = {
+    "VariantInstanceProvisionTimeoutInSeconds": _PROCESSES,
+    "AcceleratorType": "Elastic Inference has ended at AWS, too",
+    "VolumeSizeInGB": _NO_VOLUMES,
+    "InferenceAmiVersion": _PROCESSES,
+    "CapacityReservationConfig": "no capacity is bought here",
+    "AcceleratorPartitionLayouts": "accelerators are given out whole here",
+}
+_BLUE_GREEN: Final = {
+    "TrafficRoutingConfiguration.CanarySize": _OTHER_ROUTING,
+    "TrafficRoutingConfiguration.LinearStepSize": _OTHER_ROUTING,
+    "TerminationWaitInSeconds": "an old copy ends with its last answer",
+}
+
+
+def _below(path: str, members: dict[str, str]) -> dict[str, str]:
+    return {f"{path}.{name}": why for name, why in members.items()}
+
+
+#: Path of the member -> why it is accepted and has no effect.
+NO_EFFECT: Final[dict[str, str]] = {
+    **_below("CreateModel.PrimaryContainer", _CONTAINER),
+    **_below("CreateModel.Containers[]", _CONTAINER),
+    "CreateModel.InferenceExecutionConfig": "a model has one container",
+    **_below("CreateEndpointConfig.ProductionVariants[]", _VARIANT),
+    "CreateEndpointConfig.MetricsConfig.EnableDetailedObservability": "all metrics are kept",
+    "CreateEndpointConfig.CrossRegionTrafficConfig": "traffic between regions is the"
+    " orchestrator's",
+    **_below("CreateEndpoint.DeploymentConfig.BlueGreenUpdatePolicy", _BLUE_GREEN),
+    **_below("UpdateEndpoint.DeploymentConfig.BlueGreenUpdatePolicy", _BLUE_GREEN),
+    "UpdateEndpoint.RetainDeploymentConfig": "a policy is for the update that gives it",
+    "CreateInferenceComponent.Specification.Container.ContainerMetricsConfig": _CONTAINER[
+        "ContainerMetricsConfig"
+    ],
+    "CreateInferenceComponent.Specification.DataCacheConfig.EnableCaching": "artifacts are cached"
+    " by their content",
+    "CreateTransformJob.TransformResources.TransformAmiVersion": _PROCESSES,
+    "CreateTransformJob.ExperimentConfig": "there are no experiments here",
+    "PutScalingPolicy.TargetTrackingScalingPolicyConfiguration.PredefinedMetricSpecification"
+    ".ResourceLabel": "it names a load balancer, and no metric of SageMaker has one",
+    "PutMetricData.EntityMetricData[].Entity": _NO_ENTITIES,
+    "PutMetricData.StrictEntityValidation": _NO_ENTITIES,
+    "GetMetricData.LabelOptions": "labels have no times here",
+    "ListMetrics.OwningAccount": "there is one account here",
+}
+
+
+def refused_members(operation: str) -> dict[str, str]:
+    """Members at the top of an operation -> why they are refused."""
+    found = (path.partition(".") for path in REFUSED)
+    return {name: REFUSED[f"{head}.{name}"] for head, _, name in found if head == operation}

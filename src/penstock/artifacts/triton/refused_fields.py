@@ -1,0 +1,81 @@
+"""Fields of Triton's config.pbtxt that are refused, and those that change nothing here.
+
+`config.py` and `ensemble.py` refuse with the words of this table, and `docs/howto/refused.md` is
+generated from it.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+_PLAIN: Final = "every request gives every input, in its plain form"
+_ENSEMBLE: Final = "an ensemble computes nothing itself"
+
+#: Field -> (why it is refused, what to do; "" where leaving it out is all).
+REFUSED: Final[dict[str, tuple[str, str]]] = {
+    "is_shape_tensor": (_PLAIN, ""),
+    "is_non_linear_format_io": (_PLAIN, ""),
+    "allow_ragged_batch": (_PLAIN, ""),
+    "optional": (_PLAIN, ""),
+    "reshape": (
+        "requests have the model's own shape",
+        "Give dims as the model file has them, and reshape in the client or in the model.",
+    ),
+    "default_priority_level": (
+        "a request without a priority has the first level",
+        "Set default_priority_level: 1 and give the less urgent requests a priority.",
+    ),
+    "priority_queue_policy": ("all levels share one queue policy", ""),
+    "timeout_action": ("requests that waited too long are refused", ""),
+    "sequence_batching": ("stateful sequences are not part of this release", ""),
+    "batch_input": ("inputs come from the request alone", ""),
+    "batch_output": ("outputs are split by rows", ""),
+    "decoupled": ("a request has exactly one answer", ""),
+    "agents": ("repository agents are programs of Triton", ""),
+}
+#: The same of an ensemble alone.
+REFUSED_OF_ENSEMBLES: Final[dict[str, tuple[str, str]]] = {
+    "dynamic_batching": (_ENSEMBLE, "Give it to the ensemble's models."),
+    "instance_group": (_ENSEMBLE, "Give it to the ensemble's models."),
+    "default_model_filename": ("an ensemble has no file", "Its steps name models that do."),
+    "model_namespace": ("one repository is served", "Put all models into one repository."),
+}
+#: Where a refused field stands, and which of its values are refused where not all are.
+PLACES: Final = {
+    "is_shape_tensor": "input[], output[]",
+    "is_non_linear_format_io": "input[], output[]",
+    "allow_ragged_batch": "input[]",
+    "optional": "input[]",
+    "reshape": "input[], output[]",
+    "default_priority_level": "dynamic_batching (above 1)",
+    "priority_queue_policy": "dynamic_batching",
+    "timeout_action": "dynamic_batching.default_queue_policy (DELAY)",
+    "decoupled": "model_transaction_policy",
+    "agents": "model_repository_agents",
+    "model_namespace": "ensemble_scheduling.step[]",
+}
+
+_TUNES: Final = "it tunes or prepares Triton itself and never changes an answer"
+_PLACED: Final = "the instance decides where a copy runs"
+#: Field of the top level -> why it is accepted and has no effect.
+NO_EFFECT: Final = dict.fromkeys(
+    ("optimization", "response_cache", "cc_model_filenames", "runtime", "metric_tags",
+     "model_operations", "model_metrics"),
+    _TUNES,
+)  # fmt: skip
+#: The same of an entry of instance_group.
+NO_EFFECT_OF_GROUPS: Final = dict.fromkeys(
+    ("name", "gpus", "rate_limiter", "profile", "host_policy", "secondary_devices"), _PLACED
+)
+#: Read and checked, and without effect.
+READ_WITHOUT_EFFECT: Final = {
+    "instance_group[].kind": _PLACED,
+    "instance_group[].passive": _PLACED,
+    "dynamic_batching.preserve_ordering": "replies name their request, so their order is free",
+    "dynamic_batching.default_queue_policy.allow_timeout_override": (
+        "a caller's own deadline always counts"
+    ),
+    "input[].format": "it says how to read the dims, and changes nothing",
+    "ensemble_scheduling.max_inflight_requests": "every model's own queue bounds memory",
+    "version_policy.latest.num_versions": "only the highest version is served",
+}

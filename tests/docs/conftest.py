@@ -1,0 +1,27 @@
+"""What tests of pages share: a page is typed, and what was done of it is on record."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+
+import pytest
+from tests.kit.pages import ROOT
+
+
+@pytest.fixture
+def type_page(record_property: Callable[[str, object], None]) -> Callable[[str], None]:
+    """Types a page to its end, which has to be as it says."""
+
+    def typed(page: str) -> None:
+        done = subprocess.run(
+            [sys.executable, "-m", "tests.kit.page_run", page],
+            cwd=ROOT, capture_output=True, text=True, check=False, timeout=580,
+        )  # fmt: skip
+        assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+        counts = json.loads(done.stdout.strip().rpartition("\n")[2])
+        record_property("page", json.dumps({"page": page} | counts))
+
+    return typed
