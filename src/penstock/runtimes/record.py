@@ -127,7 +127,7 @@ class RuntimeRecord:
 
     # Settings that its models may have.
     #: Keys of model.yaml that only some runtimes accept: command, engine.pace, precision,
-    #: triton_python.
+    #: requirements (with python), triton_python.
     options: frozenset[str] = frozenset()
     takes_strings: bool = True  #: accepts tensors of dtype BYTES
     #: For runtimes with `Interface.ENGINE`

@@ -239,6 +239,11 @@ class ModelKeys:
     #: parameters of config.pbtxt or model.yaml, for the model's code
     parameters: dict[str, str] = field(default_factory=dict)
     environment: dict[str, str] = field(default_factory=dict)  #: variables of worker processes
+    #: packages that the model's own code needs, beside those of its requirements.txt, such as
+    #: "scikit-learn==1.2.2"; its processes run in an environment that has them
+    requirements: tuple[str, ...] = ()
+    #: version of Python for the model's own code, such as "3.12"; "" = the server's own
+    python: str = ""
     #: number format of the computation: "" (the runtime's choice), "f32", "bf16", "f16"
     precision: Annotated[str, one_of(_PRECISIONS)] = ""
     warmup: tuple[WarmUp, ...] = ()  #: answered before the model gets other requests

@@ -16,6 +16,7 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 import msgspec
 
 from penstock.config import ServerConfig
+from penstock.runtimes.environments.settings import EnvironmentSettings
 
 GIB = 1024**3
 
@@ -82,6 +83,7 @@ class ArtifactSettings:
     #: "host:port" of the artifact door: files and paths lie on the server's machine; empty = here
     server_files: str = ""
     closed: tuple[str, ...] = ()  #: the server's own folders and files, which no URI may name
+    environments: EnvironmentSettings = field(default_factory=EnvironmentSettings)
     isolation: bool = True  #: confines processes with models' code, except that of trusted models
     #: Large enough for any model of one machine: a 70B model in 16 bits is 140 GB.
     bytes_max: int = 256 * GIB
@@ -101,6 +103,7 @@ class ArtifactSettings:
             trusted_artifacts=tuple(control.trusted_artifacts),
             closed=tuple(str(path.absolute()) for path in closed if path is not None),
             isolation=control.isolation,
+            environments=EnvironmentSettings.from_config(control),
         )
 
     def trusts(self, uri: str) -> bool:

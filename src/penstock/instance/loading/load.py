@@ -37,12 +37,14 @@ from penstock.artifacts.sources.source import ArtifactSource
 from penstock.compile.serving import compile_for_serving, needs_compiling
 from penstock.core.models.instruction_sets import BuildChoice
 from penstock.errors import CallerError, ModelError, NotNowError
+from penstock.instance.loading.environments import Environments, provided
 from penstock.instance.loading.loaded import Loaded
 from penstock.instance.loading.start import start
 from penstock.instance.settings import InstanceSettings
 from penstock.runtimes import registry
 from penstock.runtimes.base import LaneListener, LoadContext
 from penstock.runtimes.confinement import isolated
+from penstock.runtimes.environments.provide import Provider
 from penstock.runtimes.processor import instruction_set_here
 
 
@@ -166,6 +168,8 @@ class Prepared:
 
     context: LoadContext
     digest: str  #: digest of its artifact in the cache
+    #: the environments of its processes, held from now on
+    environments: Environments = dataclasses.field(default_factory=Environments)
 
 
 #: (cache, compiler of weights, event that is set when the load was cancelled) -> the artifact.
@@ -179,6 +183,7 @@ async def prepared(
 
     `fetch`: how to fetch it, where `call.source` alone is not enough.
     """
+    until = asyncio.get_running_loop().time() + call.download_timeout_s
     detected = await _detected(call, settings, fetch)
     description = detected.description
     if call.batching:
@@ -208,7 +213,9 @@ async def prepared(
         offline=of_job(call.endpoint),
     )
     await asyncio.to_thread(isolated.check, context)
-    return Prepared(context, detected.digest)
+    provider = Provider(settings.cache_dir / "environments", settings.artifact.environments)
+    environments = await provided(provider, context, until)
+    return Prepared(environments.told(context), detected.digest, environments)
 
 
 async def load(model: Prepared, listener: LaneListener) -> Loaded:
@@ -224,6 +231,7 @@ async def load(model: Prepared, listener: LaneListener) -> Loaded:
             hint="Raise ContainerStartupHealthCheckTimeoutInSeconds.",
         ) from None
     loaded.build = await asyncio.to_thread(_build, model.context)
+    loaded.environments = model.environments
     return loaded
 
 

@@ -19,7 +19,7 @@ from penstock.cleanup import shielded
 from penstock.core.blame.crashed_instances import is_crash
 from penstock.errors import ModelError, PenstockError
 from penstock.runtimes.base import LoadContext
-from penstock.runtimes.confinement.walls import Walls
+from penstock.runtimes.confinement.walls import GUARD, Walls
 from penstock.runtimes.workers.failures import ANSWER_BYTES_MAX
 from penstock.runtimes.workers.memory import child_pids
 from penstock.runtimes.workers.process import WatchedProcess
@@ -115,11 +115,10 @@ class ForeignServer(WatchedProcess):
         walls: Walls | None,
     ) -> None:
         read_end, write_end = os.pipe()
-        guard = str(Path(__file__).with_name("guard.py"))
         told = walls.told() if walls is not None else -1
         try:
             process = subprocess.Popen(
-                [sys.executable, "-I", guard, str(told), *argv],
+                [sys.executable, "-I", GUARD, str(told), *argv],
                 stdin=subprocess.PIPE,
                 pass_fds=[told] if walls is not None else [],
                 stdout=write_end,

@@ -55,6 +55,6 @@ RECORD: Final = RuntimeRecord(
     default_file=_CODE,
     layout=_layout,
     triton={"python": "model.py"},
-    options=frozenset({"triton_python"}),
+    options=frozenset({"triton_python", "requirements"}),
     shared="workers",
 )

@@ -1,0 +1,46 @@
+"""Of the versions that can be installed, the one nearest to the version that an image names.
+
+The newest of the same minor version; else the newest of the next higher minor version that has one,
+because a library mostly reads what its former versions wrote; else the newest below.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Final
+
+_PINNED: Final = re.compile(r"==\s*([0-9]+(?:\.[0-9]+)*)(?:\.\*)?\s*(?:;|$|,|\s)")
+_LISTED: Final = re.compile(r"^\s*(?:Available versions|INSTALLED|LATEST):\s*(.*)$")
+_FINAL: Final = re.compile(r"[0-9]+(?:\.[0-9]+)+(?:\+[\w.]+)?")
+
+
+def pinned(line: str) -> str | None:
+    """The version that a requirement names exactly, or None."""
+    found = _PINNED.search(line)
+    return found[1] if found else None
+
+
+def nearest(wanted: str, told: Iterable[str]) -> str:
+    """`told`: the lines of `pip index versions`; "" where they name no version."""
+    versions = set()
+    for line in told:
+        found = _LISTED.match(line)
+        if found:
+            versions |= {each.strip() for each in found[1].split(",")}
+    numbers = {_numbers(each): each for each in versions if _FINAL.fullmatch(each)}
+    if not numbers:
+        return ""
+    if wanted in numbers.values():
+        return wanted
+    minor = _numbers(wanted)[:2]
+    same = [each for each in numbers if each[:2] == minor]
+    higher = sorted(each for each in numbers if each[:2] > minor)
+    if not same and higher:
+        same = [each for each in higher if each[:2] == higher[0][:2]]
+    return numbers[max(same or numbers)]
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    numbers = tuple(int(each) for each in version.partition("+")[0].split("."))
+    return (*numbers, *(0,) * (2 - len(numbers)))
