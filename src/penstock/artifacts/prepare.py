@@ -68,6 +68,7 @@ def prepare(
             environment=source.environment,
             runtime=source.runtime,
             image_commands=settings.image_commands,
+            image_environments=settings.environments.images,
             trusted=source.trusted or settings.trusts(source.uri),
             instruction_set=instruction_set,
         )

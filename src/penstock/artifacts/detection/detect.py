@@ -41,6 +41,7 @@ from penstock.artifacts.triton import triton_models
 from penstock.core.models.instruction_sets import demand
 from penstock.errors import CallerError
 from penstock.runtimes import registry
+from penstock.runtimes.environments.images import merged, requirements_of
 from penstock.runtimes.record import Interface, RuntimeRecord
 
 
@@ -113,6 +114,7 @@ def detect(
     environment: Mapping[str, str] | None = None,
     runtime: str = "",
     image_commands: Mapping[str, tuple[str, ...]] | None = None,
+    image_environments: Mapping[str, tuple[str, ...]] | None = None,
     trusted: bool = False,
     instruction_set: str = "",
 ) -> Detected:
@@ -124,6 +126,7 @@ def detect(
         environment: the model's Environment; a few of SageMaker's variables choose among models.
         runtime: one of `images.local_names`, to overrule the choice; empty detects.
         image_commands: the operator's images and the commands that stand for them.
+        image_environments: the operator's images and the requirements that they stand for.
         trusted: whether the operator allows pickle files to be loaded.
         instruction_set: of this processor, where the artifact is to be loaded; "": it is only
             inspected, and of several builds the least demanding one is described.
@@ -156,7 +159,16 @@ def detect(
                 f"the artifact is a model for {description.runtime}, and {wanted} was asked for",
                 hint="Leave the runtime out, or give an artifact of that kind.",
             )
+    description = _of_image(description, requirements_of(image, image_environments or {}))
     return Detected(description=_trusted(description, trusted), root=root)
+
+
+def _of_image(description: ModelDescription, lines: tuple[str, ...]) -> ModelDescription:
+    """With the libraries of the image, for models whose own code or file needs them."""
+    takes = "requirements" in registry.record(description.runtime).options
+    if not lines or not (takes or description.framework):
+        return description
+    return dataclasses.replace(description, framework=merged(lines, description.framework))
 
 
 def _trusted(description: ModelDescription, trusted: bool) -> ModelDescription:

@@ -232,6 +232,8 @@ async def load(model: Prepared, listener: LaneListener) -> Loaded:
         ) from None
     loaded.build = await asyncio.to_thread(_build, model.context)
     loaded.environments = model.environments
+    if told := model.environments.to_dict():
+        loaded.described = loaded.described | {"environments": told}
     return loaded
 
 

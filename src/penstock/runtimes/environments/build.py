@@ -31,7 +31,7 @@ from penstock.runtimes.environments.installer import (
     walls_hold,
 )
 from penstock.runtimes.environments.nearest import nearest, pinned
-from penstock.runtimes.environments.requirements import name_of
+from penstock.runtimes.environments.requirements import name_of, without_versions
 from penstock.runtimes.environments.settings import EnvironmentSettings
 from penstock.runtimes.environments.spec import EnvironmentSpec
 
@@ -44,7 +44,7 @@ _OWN_INDEX: Final = ("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_FIND_LINKS", "
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Built:
+class EnvironmentContent:
     """What is in a new environment."""
 
     framework: tuple[str, ...] = ()  #: the versions that were installed
@@ -61,7 +61,7 @@ class _Attempt:
 
 
 @dataclass(slots=True)
-class Builder:
+class EnvironmentBuilder:
     """Use: `build`, once. Blocks."""
 
     spec: EnvironmentSpec
@@ -70,7 +70,7 @@ class Builder:
     cache: Path  #: wheels that environments share
     notes: list[str] = field(default_factory=list)
 
-    def build(self) -> Built:
+    def build(self) -> EnvironmentContent:
         """Raises ModelError (`environment-failed`, `environment-timeout`,
         `environment-too-large`) and NotNowError (`environment-cancelled`)."""
         try:
@@ -78,23 +78,19 @@ class Builder:
         except InstallFailed as failed:
             raise self._failed(failed) from None
 
-    def _build(self) -> Built:
+    def _build(self) -> EnvironmentContent:
         spec, log = self.spec, self.installer.log
         self._make_empty()
         framework = self._for_here(spec.framework)
         try:
             self._install(framework)
-        except InstallFailed:
-            nearer = tuple(self._nearest(line) for line in framework)
-            if nearer == framework:
-                raise
-            framework = nearer
-            self._install(framework)
+        except InstallFailed as failed:
+            framework = self._install_nearest(framework, failed)
         self._add_base()
         self.installer.check_size()
         for note in self.notes:
             log(f"environment: {note}")
-        return Built(framework=framework, notes=tuple(self.notes))
+        return EnvironmentContent(framework=framework, notes=tuple(self.notes))
 
     # Steps
 
@@ -165,6 +161,21 @@ class Builder:
         self.installer.log(f"environment: {attempt.doing} (Python {self.spec.python.version})")
         cache = None if attempt.sources else self.cache
         self.installer.run(argv, attempt.doing, cache=cache, network=attempt.index)
+
+    def _install_nearest(
+        self, framework: tuple[str, ...], failed: InstallFailed
+    ) -> tuple[str, ...]:
+        """Installs and returns the nearest versions of a framework. Raises InstallFailed."""
+        nearer = tuple(self._nearest(line) for line in framework)
+        if nearer == framework:
+            raise failed
+        try:
+            self._install(nearer)
+        except InstallFailed:
+            # What went with the version that was named may be too old for the nearest one.
+            nearer = tuple(line if pinned(line) else without_versions(line) for line in nearer)
+            self._install(nearer)
+        return nearer
 
     def _nearest(self, line: str) -> str:
         """The version of a framework that can be installed here, nearest to the one that is named;

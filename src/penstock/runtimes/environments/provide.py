@@ -10,7 +10,7 @@ from penstock.clock import Clock, SystemClock
 from penstock.runtimes import registry
 from penstock.runtimes.base import LoadContext
 from penstock.runtimes.environments import interpreters
-from penstock.runtimes.environments.build import Builder
+from penstock.runtimes.environments.build import EnvironmentBuilder
 from penstock.runtimes.environments.installer import Installer, size_of
 from penstock.runtimes.environments.requirements import read_requirements
 from penstock.runtimes.environments.settings import EnvironmentSettings
@@ -80,7 +80,7 @@ class Provider:
         def build(folder: Path, scratch: Path) -> EnvironmentMade:
             installer.folder, installer.scratch = folder, scratch
             context.log(f"environment: {spec.shown()}, built once for this machine")
-            builder = Builder(spec, self.settings, installer, store.wheels)
+            builder = EnvironmentBuilder(spec, self.settings, installer, store.wheels)
             built = builder.build()
             return EnvironmentMade(
                 key=spec.key,

@@ -78,6 +78,12 @@ def name_of(line: str) -> str:
     return canonical(found["name"]) if found else ""
 
 
+def without_versions(line: str) -> str:
+    """A requirement of any version."""
+    found = _REQUIREMENT.match(line)
+    return canonical(found["name"]) + (found["extras"] or "") if found else line
+
+
 def normalized(line: str) -> str:
     """A requirement in its one form. Raises ValueError with what is wrong with it."""
     text = line.strip()
