@@ -85,7 +85,8 @@ def wheel(
     *,
     requires: tuple[str, ...] = (),
 ) -> Path:
-    """A wheel of pure Python in `folder`. `files`: path inside of it -> text."""
+    """A wheel of pure Python in `folder`, with the same bytes each time. `files`: path inside of it
+    -> text."""
     info = f"{name}-{version}.dist-info"
     needs = "".join(f"Requires-Dist: {each}\n" for each in requires)
     whole = {
@@ -101,6 +102,7 @@ def wheel(
     made = folder / f"{name}-{version}-py3-none-any.whl"
     with zipfile.ZipFile(made, "w") as archive:
         for path, text in whole.items():
-            archive.writestr(path, text)
-        archive.writestr(f"{info}/RECORD", "".join(lines) + f"{info}/RECORD,,\n")
+            archive.writestr(zipfile.ZipInfo(path), text)
+        record = "".join(lines) + f"{info}/RECORD,,\n"
+        archive.writestr(zipfile.ZipInfo(f"{info}/RECORD"), record)
     return made

@@ -242,6 +242,8 @@ class ModelKeys:
     #: packages that the model's own code needs, beside those of its requirements.txt, such as
     #: "scikit-learn==1.2.2"; its processes run in an environment that has them
     requirements: tuple[str, ...] = ()
+    #: archive in the artifact with a whole environment, as conda-pack or venv-pack make it
+    packed_environment: ArtifactPath = ""
     #: version of Python for the model's own code, such as "3.12"; "" = the server's own
     python: str = ""
     #: number format of the computation: "" (the runtime's choice), "f32", "bf16", "f16"

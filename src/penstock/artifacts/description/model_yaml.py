@@ -311,11 +311,18 @@ _PYTHON = re.compile(r"3\.[0-9]{1,2}(?:\.[0-9]{1,2})?")
 
 def _check_environment(description: ModelDescription, record: RuntimeRecord, where: str) -> None:
     """Keys that give the model's processes an environment of their own."""
-    for key in ("requirements", "python"):
+    for key in ("requirements", "packed_environment", "python"):
         value = getattr(description, key)
         if value and "requirements" not in record.options:
             shown = list(value) if key == "requirements" else value
             raise invalid(where, key, shown, f"given for runtime: {_takers('requirements')} only")
+    if description.packed_environment and (description.requirements or description.python):
+        raise invalid(
+            where,
+            "packed_environment",
+            description.packed_environment,
+            "given without requirements and python: it has its own",
+        )
     for at, line in enumerate(description.requirements):
         try:
             checked_line(line)

@@ -12,6 +12,7 @@ wheels needs no network; else from the index.
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.metadata
 import importlib.util
 import os
@@ -30,7 +31,9 @@ from penstock.runtimes.environments.installer import (
     installer_environment,
     walls_hold,
 )
+from penstock.runtimes.environments.interpreters import Interpreter
 from penstock.runtimes.environments.nearest import nearest, pinned
+from penstock.runtimes.environments.packed import unpacked
 from penstock.runtimes.environments.requirements import name_of, without_versions
 from penstock.runtimes.environments.settings import EnvironmentSettings
 from penstock.runtimes.environments.spec import EnvironmentSpec
@@ -47,6 +50,8 @@ _OWN_INDEX: Final = ("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_FIND_LINKS", "
 class EnvironmentContent:
     """What is in a new environment."""
 
+    python: Interpreter
+    dirs: tuple[str, ...]  #: folders that it consists of
     framework: tuple[str, ...] = ()  #: the versions that were installed
     notes: tuple[str, ...] = ()  #: what differs from what was wanted, and why
 
@@ -80,7 +85,8 @@ class EnvironmentBuilder:
 
     def _build(self) -> EnvironmentContent:
         spec, log = self.spec, self.installer.log
-        self._make_empty()
+        if spec.packed is not None:
+            return self._unpack(spec.packed)
         framework = self._for_here(spec.framework)
         try:
             self._install(framework)
@@ -90,12 +96,37 @@ class EnvironmentBuilder:
         self.installer.check_size()
         for note in self.notes:
             log(f"environment: {note}")
-        return EnvironmentContent(framework=framework, notes=tuple(self.notes))
+        python = spec.python
+        return EnvironmentContent(
+            python=python,
+            dirs=(str(self.installer.folder), python.prefix),
+            framework=framework,
+            notes=tuple(self.notes),
+        )
+
+    def _unpack(self, archive: Path) -> EnvironmentContent:
+        installer = self.installer
+        installer.log(f"environment: unpacking {archive.name}")
+        found = unpacked(
+            archive,
+            installer.folder,
+            installer.scratch,
+            bytes_max=installer.bytes_max,
+            seconds_max=max(0.0, installer.deadline - installer.clock.monotonic()),
+            cancelled=installer.cancelled,
+            pythons=self.settings.pythons,
+        )
+        self.spec = dataclasses.replace(self.spec, python=found.python)
+        installer.read = (*installer.read, *found.dirs)
+        self._add_base()
+        return EnvironmentContent(python=found.python, dirs=found.dirs)
 
     # Steps
 
     def _make_empty(self) -> None:
         folder, python = self.installer.folder, self.spec.python.path
+        for each in folder.iterdir():
+            shutil.rmtree(each) if each.is_dir() and not each.is_symlink() else each.unlink()
         if uv := _uv():
             argv = [uv, "venv", "--quiet", "--no-project", "--python", python, str(folder)]
             argv += ["--allow-existing"]
@@ -119,9 +150,12 @@ class EnvironmentBuilder:
 
     def _install(self, framework: tuple[str, ...]) -> None:
         if not framework and self.spec.requirements.is_empty:
+            self._make_empty()
             return
         failed: InstallFailed | None = None
         for attempt in self._attempts():
+            # What a former attempt left must not run beside the cache of all environments.
+            self._make_empty()
             try:
                 self._install_by(attempt, framework)
                 return
@@ -208,7 +242,7 @@ class EnvironmentBuilder:
                 copy_distribution(name, site)
             return
         argv = [*self._command("install"), "--only-binary", ":all:", *missing]
-        self.installer.run(argv, f"installing {', '.join(missing)}", cache=self.cache)
+        self.installer.run(argv, f"installing {', '.join(missing)}")
 
     # Parts of commands
 

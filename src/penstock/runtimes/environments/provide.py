@@ -12,6 +12,7 @@ from penstock.runtimes.base import LoadContext
 from penstock.runtimes.environments import interpreters
 from penstock.runtimes.environments.build import EnvironmentBuilder
 from penstock.runtimes.environments.installer import Installer, size_of
+from penstock.runtimes.environments.packed import digest_of
 from penstock.runtimes.environments.requirements import read_requirements
 from penstock.runtimes.environments.settings import EnvironmentSettings
 from penstock.runtimes.environments.spec import EnvironmentSpec, without_named
@@ -38,6 +39,15 @@ def spec_of(context: LoadContext, settings: EnvironmentSettings) -> EnvironmentS
         return None
     if KEY not in record.options and not description.framework:
         return None
+    if description.ensemble:
+        return None
+    if description.packed_environment:
+        return EnvironmentSpec(
+            python=interpreters.own(),
+            packed=context.model_dir / description.packed_environment,
+            packed_digest=digest_of(context.model_dir, description.packed_environment),
+            network=not context.network_isolated,
+        )
     requirements = read_requirements(
         context.model_dir,
         description.file,
@@ -85,8 +95,8 @@ class Provider:
             return EnvironmentMade(
                 key=spec.key,
                 interpreter=str(folder / "bin" / "python"),
-                python=spec.python.version,
-                dirs=(str(folder), spec.python.prefix),
+                python=built.python.version,
+                dirs=built.dirs,
                 framework=built.framework,
                 notes=built.notes,
                 bytes=size_of(folder),
