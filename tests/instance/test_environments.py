@@ -186,3 +186,39 @@ def test_off_models_run_in_the_server_s_own_environment(tmp_path: Path) -> None:
     assert error["code"] == "model-code-failed"
     assert "code/requirements.txt is not installed by itself" in error["hint"]
     assert not (tmp_path / "i" / "cache" / "environments").exists()
+
+
+SERVER = """
+import http.server, json, os, sys
+import tiny
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200)
+        self.end_headers()
+
+    def do_POST(self):
+        self.send_response(200)
+        self.send_header("content-type", "application/json")
+        self.end_headers()
+        self.wfile.write(json.dumps({"version": tiny.VERSION, "prefix": sys.prefix}).encode())
+
+    def log_message(self, *_):
+        pass
+
+port = int(os.environ["SAGEMAKER_BIND_TO_PORT"])
+http.server.ThreadingHTTPServer(("127.0.0.1", port), Handler).serve_forever()
+"""
+
+
+def test_a_server_of_the_artifact_runs_in_it(walled: InstanceProcess, tmp_path: Path) -> None:
+    model = model_files.describe(
+        tmp_path / "m", runtime="process", task="payload", command=["python", "app.py"]
+    )
+    (model / "app.py").write_text(SERVER)
+    (model / "requirements.txt").write_text("tiny\n")
+    wheel(model / "wheels", "tiny", "8.0", {"tiny.py": "VERSION = '8.0'\n"})
+    client = walled.client()
+    client.serve(81, model)
+    told = client.invoke(81, b"[1]", content_type="application/json").json
+    assert told["version"] == "8.0"

@@ -290,5 +290,7 @@ class ModelDescription(ModelKeys):
     #: runtimes with Python workers: the module of ours whose functions stand in for those that the
     #: model's code does not define; "" = `sagemaker_contract`'s own defaults
     handler: str = ""
+    #: runtime `process`: the command is the operator's, who says by himself where it runs
+    mapped_command: bool = False
     #: pickle formats may be loaded; set by the operator, never by the artifact
     trusted: bool = False

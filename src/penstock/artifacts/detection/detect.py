@@ -147,7 +147,10 @@ def detect(
     commanded = next(one for one in registry.records() if "command" in one.options)
     if hint.kind == "process" and runtime in ("", commanded.name):
         description = ModelDescription(
-            runtime=commanded.name, task=commanded.task, command=hint.command
+            runtime=commanded.name,
+            task=commanded.task,
+            command=hint.command,
+            mapped_command=True,
         )
     else:
         root = _of_builds(_step_into(root), instruction_set)
@@ -165,7 +168,8 @@ def detect(
 
 def _of_image(description: ModelDescription, lines: tuple[str, ...]) -> ModelDescription:
     """With the libraries of the image, for models whose own code or file needs them."""
-    takes = "requirements" in registry.record(description.runtime).options
+    record = registry.record(description.runtime)
+    takes = "requirements" in record.options and not description.command
     if not lines or not (takes or description.framework):
         return description
     return dataclasses.replace(description, framework=merged(lines, description.framework))

@@ -39,7 +39,7 @@ def spec_of(context: LoadContext, settings: EnvironmentSettings) -> EnvironmentS
         return None
     if KEY not in record.options and not description.framework:
         return None
-    if description.ensemble:
+    if description.ensemble or description.mapped_command:
         return None
     if description.packed_environment:
         return EnvironmentSpec(

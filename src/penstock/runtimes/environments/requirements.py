@@ -132,7 +132,7 @@ def read_requirements(
 def requirements_file(root: Path, code_file: str) -> Path | None:
     """Beside the code file or in code/; at the root where the code lies there, or in a folder that
     is a version of a Triton model."""
-    beside = (root / code_file).parent
+    beside = (root / code_file).parent if code_file else root
     folders = [beside, root / "code"]
     if beside == root or beside.name.isdigit():
         folders.append(root)

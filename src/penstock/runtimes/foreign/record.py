@@ -14,7 +14,7 @@ RECORD: Final = RuntimeRecord(
     memory=MemoryRule(fixed_bytes=512 * 2**20, factor=2.0),
     weight_files=("**/*",),
     platform="custom",
-    options=frozenset({"command"}),
+    options=frozenset({"command", "requirements"}),
     shared="server",
     over_network=True,
 )
