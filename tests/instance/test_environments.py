@@ -131,6 +131,7 @@ def test_another_python_where_one_is_installed(walled: InstanceProcess, tmp_path
         requirements=["numpy", "orjson"],
     )
     client = walled.client()
+    client.socket.settimeout(900)  # it is downloaded
     loaded = client.load(51, model)
     if loaded.get("error", {}).get("code") == "environment-failed":
         pytest.skip(f"no index with packages for it: {loaded['error']['message'][-300:]}")
@@ -222,3 +223,39 @@ def test_a_server_of_the_artifact_runs_in_it(walled: InstanceProcess, tmp_path: 
     client.serve(81, model)
     told = client.invoke(81, b"[1]", content_type="application/json").json
     assert told["version"] == "8.0"
+
+
+LINEAR = """
+import sklearn
+from sklearn.linear_model import LinearRegression
+
+def model_fn(model_dir):
+    return LinearRegression().fit([[0.0], [1.0]], [1.0, 3.0])
+
+def predict_fn(data, model):
+    return {"version": sklearn.__version__, "answer": model.predict(data).round(6).tolist()}
+"""
+ECR = "683313688378.dkr.ecr.us-east-1.amazonaws.com"
+
+
+def test_an_image_s_name_brings_its_framework(walled: InstanceProcess, tmp_path: Path) -> None:
+    """Its very version, or the nearest one that can be installed here, which is then said."""
+    client, told = walled.client(), {}
+    client.socket.settimeout(900)  # it is downloaded
+    for copy, tag in ((91, "1.2-1-cpu-py3"), (92, "0.23-1-cpu-py3")):
+        folder = model_files.code(tmp_path / tag, LINEAR)
+        image = f"{ECR}/sagemaker-scikit-learn:{tag}"
+        loaded = client.load(copy, folder, source={"uri": f"file://{folder}", "image": image})
+        if loaded.get("error", {}).get("code") == "environment-failed":
+            pytest.skip(f"no index with scikit-learn: {loaded['error']['message'][-300:]}")
+        assert loaded.get("ok"), loaded
+        answer = client.invoke(copy, b"[[2.0]]", content_type="application/json").json
+        assert answer["answer"] == [5.0]
+        told[copy] = answer["version"], loaded["description"]["environments"][""]
+    assert told[91][0] == "1.2.1"
+    version, described = told[92]
+    assert version != "1.2.1"
+    if version != "0.23.2":
+        (note,) = described["notes"]
+        assert "scikit-learn 0.23.2" in note
+        assert version in note
