@@ -188,7 +188,7 @@ def test_an_image_s_version_goes_before_the_file_s() -> None:
     ],
 )
 def test_the_nearest_version_that_can_be_installed(wanted: str, listed: str, taken: str) -> None:
-    told = ["scikit-learn (1.5.2)", f"Available versions: {listed}"]
+    told = [f"ERROR: Could not find a version of x==9 (from versions: {listed})", "ERROR: x"]
     assert nearest.nearest(wanted, told) == taken
 
 

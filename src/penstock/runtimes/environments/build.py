@@ -40,6 +40,7 @@ from penstock.runtimes.environments.spec import EnvironmentSpec
 
 #: What our part of a model's process imports.
 BASE: Final = ("numpy", "orjson")
+_LINE_CHARS_MAX: Final = 500
 _TORCH: Final = frozenset(("torch", "torchvision", "torchaudio"))
 _OWN_INDEX: Final = ("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_FIND_LINKS", "PIP_NO_INDEX",
                      "PIP_CONFIG_FILE", "UV_INDEX_URL", "UV_DEFAULT_INDEX", "UV_INDEX",
@@ -217,12 +218,14 @@ class EnvironmentBuilder:
         wanted = pinned(line)
         if wanted is None or not self._may_use_index() or not _pip():
             return line
-        argv = [*_pip(), "--python", self._python(), "index", "versions", name_of(line)]
-        argv += ["--only-binary", ":all:", *self._sources(True, (line,))]
+        # Its refusal lists the versions that have a wheel for this Python.
+        argv = [*_pip(), "--python", self._python(), "install", "--dry-run", "--no-deps"]
+        argv += ["--only-binary", ":all:", *self._sources(True, (line,)), line]
         try:
-            told = self.installer.run(argv, f"asking for versions of {name_of(line)}")
-        except InstallFailed:
+            self.installer.run(argv, f"asking for versions of {name_of(line)}")
             return line
+        except InstallFailed as refused:
+            told = refused.lines
         found = nearest(wanted, told)
         if not found or found == wanted:
             return line
@@ -292,7 +295,10 @@ class EnvironmentBuilder:
         return self.installer.folder / "lib" / f"python{self.spec.python.short}" / "site-packages"
 
     def _failed(self, failed: InstallFailed) -> ModelError:
-        last = "\n".join(failed.lines) or "the installer wrote nothing"
+        last = (
+            "\n".join(line[:_LINE_CHARS_MAX] for line in failed.lines)
+            or "the installer wrote nothing"
+        )
         return ModelError(
             "environment-failed",
             f"the model's environment ({self.spec.shown()}, Python {self.spec.python.version}) "

@@ -28,7 +28,7 @@ from penstock.runtimes.confinement.walls import GUARD, around_installer, confine
 from penstock.runtimes.environment import for_models, of_environment
 
 LINES_KEPT: Final = 15
-_LINE_CHARS_MAX: Final = 500
+_LINE_CHARS_MAX: Final = 20_000  #: a list of all versions of a package is one line
 _LOOK_S: Final = 0.1
 _MEASURE_S: Final = 3.0  #: between two looks at how large the environment has become
 _WORD_S: Final = 10.0  #: between two lines about how long it takes

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import Final
 
 _PINNED: Final = re.compile(r"==\s*([0-9]+(?:\.[0-9]+)*)(?:\.\*)?\s*(?:;|$|,|\s)")
-_LISTED: Final = re.compile(r"^\s*(?:Available versions|INSTALLED|LATEST):\s*(.*)$")
+_LISTED: Final = re.compile(r"\(from versions: ([^)]*)\)")
 _FINAL: Final = re.compile(r"[0-9]+(?:\.[0-9]+)+(?:\+[\w.]+)?")
 
 
@@ -22,10 +22,10 @@ def pinned(line: str) -> str | None:
 
 
 def nearest(wanted: str, told: Iterable[str]) -> str:
-    """`told`: the lines of `pip index versions`; "" where they name no version."""
+    """`told`: the lines of pip, which names those that it may take; "" where it names none."""
     versions = set()
     for line in told:
-        found = _LISTED.match(line)
+        found = _LISTED.search(line)
         if found:
             versions |= {each.strip() for each in found[1].split(",")}
     numbers = {_numbers(each): each for each in versions if _FINAL.fullmatch(each)}
