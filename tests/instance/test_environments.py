@@ -116,6 +116,7 @@ def test_steps_of_a_pipeline_run_in_it(walled: InstanceProcess, tmp_path: Path) 
     assert b"5.0" in told
 
 
+@pytest.mark.timeout(900)  # its packages are downloaded
 def test_another_python_where_one_is_installed(walled: InstanceProcess, tmp_path: Path) -> None:
     others = [one for one in interpreters.installed() if one.minor != interpreters.own().minor]
     others = [one for one in others if one.minor >= interpreters.OLDEST]
@@ -238,6 +239,7 @@ def predict_fn(data, model):
 ECR = "683313688378.dkr.ecr.us-east-1.amazonaws.com"
 
 
+@pytest.mark.timeout(900)  # its packages are downloaded
 def test_an_image_s_name_brings_its_framework(walled: InstanceProcess, tmp_path: Path) -> None:
     """Its very version, or the nearest one that can be installed here, which is then said."""
     client, told = walled.client(), {}
