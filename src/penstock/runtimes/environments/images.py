@@ -26,7 +26,8 @@ _XGBOOST: Final = {"0.90": "0.90", "1.0": "1.0.0", "1.2": "1.2.0", "1.3": "1.3.3
                    "1.7": "1.7.4"}  # fmt: skip
 _VERSION: Final = r"(?P<version>\d+\.\d+(?:\.\d+)?)"
 _TAG: Final = re.compile(rf"{_VERSION}(?:-(?P<revision>\d+))?(?:-|$)")
-_TRANSFORMERS: Final = re.compile(r"-transformers(\d+\.\d+(?:\.\d+)?)")
+_NUMBERS: Final = re.compile(_VERSION)
+_TRANSFORMERS: Final = "-transformers"
 
 
 def requirements_of(image: str, own: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
@@ -87,10 +88,10 @@ def _pytorch(version: str) -> tuple[str, ...]:
 
 
 def _hugging_face(version: str, tag: str) -> tuple[str, ...]:
-    found = _TRANSFORMERS.search(tag)
+    found = _NUMBERS.match(tag.partition(_TRANSFORMERS)[2])
     if found is None:
         return _pytorch(version)
-    transformers = f"transformers=={found[1]}{_every(found[1])}"
+    transformers = f"transformers=={found['version']}{_every(found['version'])}"
     return (*_pytorch(version), transformers, "sentencepiece", "safetensors", "accelerate")
 
 

@@ -10,7 +10,6 @@ it, and no secret of the server.
 from __future__ import annotations
 
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -43,8 +42,6 @@ _NOT_PASSED: Final = frozenset(
 )  # fmt: skip
 _CONFIG_FILES: Final = ("~/.config/pip/pip.conf", "~/.pip/pip.conf")
 _SYSTEM_FILES: Final = ("/etc/pip.conf", "/etc/xdg/pip/pip.conf", "/etc/uv/uv.toml")
-_PATH: Final = re.compile(r"(?:file://)?(/[^\s,'\"]+)")
-_PASSWORD: Final = re.compile(r"(://)[^/@\s]+@")
 
 
 class InstallFailed(Exception):
@@ -164,7 +161,18 @@ def _read(process: subprocess.Popen[bytes], lines: deque[str]) -> None:
 
 
 def without_passwords(text: str) -> str:
-    return _PASSWORD.sub(r"\1***@", text)
+    """A line with the credentials of its URLs replaced."""
+    return " ".join(map(_without_password, text.split(" ")))
+
+
+def _without_password(word: str) -> str:
+    scheme, found, rest = word.partition("://")
+    place, slash, path = rest.partition("/")
+    return (
+        f"{scheme}://***@{place.rpartition('@')[2]}{slash}{path}"
+        if found and "@" in place
+        else word
+    )
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
@@ -216,13 +224,18 @@ def paths_of(environ: Mapping[str, str]) -> list[str]:
     found, files = [], list(_SYSTEM_FILES)
     for name, value in environ.items():
         if name.startswith(("PIP_", "UV_", "SSL_", "REQUESTS_")) and "CACHE" not in name:
-            found += _PATH.findall(value)
+            found += _paths(value)
             if name.endswith("CONFIG_FILE"):
                 files.append(value)
     for file in files:
         with suppress(OSError):
-            found += _PATH.findall(Path(file).read_text(errors="replace"))
+            found += _paths(Path(file).read_text(errors="replace"))
     return [each for each in found if each != "/" and os.path.exists(each)]
+
+
+def _paths(text: str) -> list[str]:
+    words = text.replace("file://", " ").replace("=", " ").replace(",", " ").split()
+    return [each.strip("'\"[]") for each in words if each.strip("'\"[]").startswith("/")]
 
 
 def size_of(folder: Path) -> int:

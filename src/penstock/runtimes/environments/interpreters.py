@@ -140,4 +140,4 @@ def _fits(one: Interpreter, wanted: str) -> bool:
 
 
 def _numbers(one: Interpreter) -> tuple[int, ...]:
-    return tuple(int(each) for each in re.findall(r"\d+", one.version)[:3])
+    return tuple(int(each) for each in one.version.split(".")[:3] if each.isdecimal())

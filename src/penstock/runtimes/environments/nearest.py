@@ -10,24 +10,28 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
-_PINNED: Final = re.compile(r"==\s*([0-9]+(?:\.[0-9]+)*)(?:\.\*)?\s*(?:;|$|,|\s)")
-_LISTED: Final = re.compile(r"\(from versions: ([^)]*)\)")
+from penstock.runtimes.environments.requirements import parsed
+
+_LISTED: Final = "(from versions: "
+_NUMBERS: Final = re.compile(r"[0-9]+(?:\.[0-9]+)*")
 _FINAL: Final = re.compile(r"[0-9]+(?:\.[0-9]+)+(?:\+[\w.]+)?")
 
 
 def pinned(line: str) -> str | None:
     """The version that a requirement names exactly, or None."""
-    found = _PINNED.search(line)
-    return found[1] if found else None
+    for clause in parsed(line).versions:
+        version = clause.removeprefix("==").removesuffix(".*")
+        if clause.startswith("==") and _NUMBERS.fullmatch(version):
+            return version
+    return None
 
 
 def nearest(wanted: str, told: Iterable[str]) -> str:
     """`told`: the lines of pip, which names those that it may take; "" where it names none."""
     versions = set()
     for line in told:
-        found = _LISTED.search(line)
-        if found:
-            versions |= {each.strip() for each in found[1].split(",")}
+        listed = line.partition(_LISTED)[2].partition(")")[0]
+        versions |= {each.strip() for each in listed.split(",")}
     numbers = {_numbers(each): each for each in versions if _FINAL.fullmatch(each)}
     if not numbers:
         return ""

@@ -26,15 +26,14 @@ _BYTES_MAX: Final = 1 << 20
 _LINES_MAX: Final = 5000
 _DEPTH_MAX: Final = 8  #: of files that name others
 
-_NAME: Final = r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?"
-_VERSION: Final = r"(?:~=|===?|!=|<=|>=|<|>)\s*[A-Za-z0-9_.*+!-]+"
-_REQUIREMENT: Final = re.compile(
-    rf"(?P<name>{_NAME})\s*(?P<extras>\[\s*{_NAME}(?:\s*,\s*{_NAME})*\s*\])?\s*"
-    rf"(?:\(?\s*(?P<versions>{_VERSION}(?:\s*,\s*{_VERSION})*)\s*\)?|@\s*(?P<url>\S+))?\s*"
-    r"(?:;(?P<marker>[\w\s.'\"<>=!~()+*,-]+))?"
-)
-_HASH: Final = re.compile(r"\s--hash[=\s]\s*(sha256:[0-9a-fA-F]{64}|sha(?:384|512):[0-9a-fA-F]+)")
-_COMMENT: Final = re.compile(r"(?:^|\s)#.*$")
+_WORD: Final = re.compile(r"[A-Za-z0-9._-]+")
+_VERSION: Final = re.compile(r"[A-Za-z0-9_.*+!-]+")
+_MARKER: Final = re.compile(r"[\w\s.'\"<>=!~()+*,-]+")
+_CHOICE: Final = re.compile(r"[A-Za-z0-9._,:-]+")
+_HEX: Final = re.compile(r"[0-9a-f]{64,128}")
+#: Longer ones before those that they begin with.
+_OPERATORS: Final = ("===", "==", "~=", "!=", "<=", ">=", "<", ">")
+_HASH: Final = "--hash="
 
 #: Options that change nothing but which of several builds is taken.
 _PASSED: Final = ("--pre", "--prefer-binary", "--require-hashes")
@@ -69,36 +68,108 @@ class RequirementSet:
 
 
 def canonical(name: str) -> str:
-    return re.sub(r"[-_.]+", "-", name).lower()
+    """A package's name in the form in which all its spellings are equal."""
+    parts = name.lower().replace("_", "-").replace(".", "-").split("-")
+    return "-".join(filter(None, parts))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParsedRequirement:
+    """A requirement in its parts."""
+
+    name: str  #: canonical
+    extras: tuple[str, ...] = ()
+    versions: tuple[str, ...] = ()  #: such as ">=1.2", sorted
+    url: str = ""
+    marker: str = ""
+    hashes: tuple[str, ...] = ()
+
+    @property
+    def package(self) -> str:
+        return self.name + (f"[{','.join(self.extras)}]" if self.extras else "")
+
+    def __str__(self) -> str:
+        whole = self.package
+        whole += f" @ {self.url}" if self.url else ",".join(self.versions)
+        whole += f" ; {self.marker}" if self.marker else ""
+        return " ".join([whole, *(f"{_HASH}{each}" for each in self.hashes)])
+
+
+def parsed(line: str) -> ParsedRequirement:
+    """Raises ValueError with what is wrong with it."""
+    words = line.split()
+    hashes = sorted({_checked_hash(each) for each in words if each.startswith(_HASH)})
+    text, _, marker = " ".join(each for each in words if not each.startswith(_HASH)).partition(";")
+    if marker and not _MARKER.fullmatch(marker):
+        raise ValueError(_WANTED)
+    text, _, url = text.partition("@")
+    end = next((at for at, char in enumerate(text) if char in "[(<>=!~ "), len(text))
+    name, rest = text[:end], text[end:].strip()
+    extras = ""
+    if rest.startswith("["):
+        extras, closed, rest = rest[1:].partition("]")
+        rest = rest.strip()
+        if not closed or not extras.strip():
+            raise ValueError(_WANTED)
+    if rest.startswith("(") and rest.endswith(")"):
+        rest = rest[1:-1]
+    if url and (rest or len(url.split()) != 1):
+        raise ValueError(_WANTED)
+    return ParsedRequirement(
+        name=_checked_name(name),
+        extras=tuple(sorted(_checked_name(each) for each in extras.split(",") if extras)),
+        versions=tuple(sorted(_checked_version(each) for each in rest.split(",") if rest)),
+        url=url.strip(),
+        marker=" ".join(marker.split()),
+        hashes=tuple(hashes),
+    )
+
+
+_WANTED: Final = "a requirement such as scikit-learn==1.2.2, of a package on the index"
+
+
+def _checked_name(text: str) -> str:
+    name = text.strip()
+    if not _WORD.fullmatch(name) or not (name[0].isalnum() and name[-1].isalnum()):
+        raise ValueError(_WANTED)
+    return canonical(name)
+
+
+def _checked_version(text: str) -> str:
+    clause = "".join(text.split())
+    operator = next((each for each in _OPERATORS if clause.startswith(each)), "")
+    if not operator or not _VERSION.fullmatch(clause[len(operator) :]):
+        raise ValueError(_WANTED)
+    return clause
+
+
+def _checked_hash(text: str) -> str:
+    value = text.removeprefix(_HASH).lower()
+    algorithm, _, digest = value.partition(":")
+    if algorithm not in ("sha256", "sha384", "sha512") or not _HEX.fullmatch(digest):
+        raise ValueError("a hash such as --hash=sha256:... with all its digits")
+    return value
 
 
 def name_of(line: str) -> str:
-    """The canonical name of a requirement's package."""
-    found = _REQUIREMENT.match(line)
-    return canonical(found["name"]) if found else ""
+    """The canonical name of a requirement's package; "" = it is none."""
+    try:
+        return parsed(line).name
+    except ValueError:
+        return ""
 
 
 def without_versions(line: str) -> str:
     """A requirement of any version."""
-    found = _REQUIREMENT.match(line)
-    return canonical(found["name"]) + (found["extras"] or "") if found else line
+    try:
+        return parsed(line).package
+    except ValueError:
+        return line
 
 
 def normalized(line: str) -> str:
     """A requirement in its one form. Raises ValueError with what is wrong with it."""
-    text = line.strip()
-    hashes = sorted({each.lower() for each in _HASH.findall(text)})
-    text = _HASH.sub("", text).strip()
-    found = _REQUIREMENT.fullmatch(text)
-    if found is None:
-        raise ValueError("a requirement such as scikit-learn==1.2.2, of a package on the index")
-    extras = ",".join(sorted(canonical(each) for each in re.findall(_NAME, found["extras"] or "")))
-    versions = sorted(re.sub(r"\s+", "", each) for each in (found["versions"] or "").split(","))
-    whole = canonical(found["name"]) + (f"[{extras}]" if extras else "")
-    whole += f" @ {found['url']}" if found["url"] else ",".join(filter(None, versions))
-    if found["marker"]:
-        whole += f" ; {' '.join(found['marker'].split())}"
-    return " ".join([whole, *(f"--hash={each}" for each in hashes)])
+    return str(parsed(line))
 
 
 def checked_line(line: str) -> str:
@@ -220,7 +291,7 @@ class _Reading:
             self._no_index = True
         elif name in _PASSED and not value:
             self._options.append(name)
-        elif name in _CHOICES and re.fullmatch(r"[A-Za-z0-9._,:-]+", value):
+        elif name in _CHOICES and _CHOICE.fullmatch(value):
             self._options += [name, value]
         elif name == "--find-links" and "://" not in value and not value.startswith("file:"):
             self.add_folder(self._inside(value, folder))
@@ -282,7 +353,7 @@ def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
     """Lines without comments, those that end in a backslash joined with the next."""
     begun, parts = 0, ""
     for number, raw in enumerate(text.splitlines(), start=1):
-        line = _COMMENT.sub("", raw)
+        line = _without_comment(raw)
         begun = begun or number
         if line.endswith("\\"):
             parts += line[:-1] + " "
@@ -293,6 +364,14 @@ def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
         begun, parts = 0, ""
     if parts.strip():
         yield begun, parts.strip()
+
+
+def _without_comment(line: str) -> str:
+    """A comment begins at the line's beginning, or after a space."""
+    at = line.find("#")
+    while at > 0 and not line[at - 1].isspace():
+        at = line.find("#", at + 1)
+    return line if at < 0 else line[:at].rstrip()
 
 
 def _digest(path: Path) -> str:
