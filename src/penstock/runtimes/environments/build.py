@@ -40,7 +40,9 @@ from penstock.runtimes.environments.spec import EnvironmentSpec
 
 #: What our part of a model's process imports.
 BASE: Final = ("numpy", "orjson")
-_LINE_CHARS_MAX: Final = 500
+#: The last lines of an installer that an error ends with, so that they fit into a FailureReason.
+_LINES_MAX: Final = 4
+_LINE_CHARS_MAX: Final = 200
 _TORCH: Final = frozenset(("torch", "torchvision", "torchaudio"))
 _OWN_INDEX: Final = ("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_FIND_LINKS", "PIP_NO_INDEX",
                      "PIP_CONFIG_FILE", "UV_INDEX_URL", "UV_DEFAULT_INDEX", "UV_INDEX",
@@ -295,10 +297,10 @@ class EnvironmentBuilder:
         return self.installer.folder / "lib" / f"python{self.spec.python.short}" / "site-packages"
 
     def _failed(self, failed: InstallFailed) -> ModelError:
-        last = (
-            "\n".join(line[:_LINE_CHARS_MAX] for line in failed.lines)
-            or "the installer wrote nothing"
-        )
+        for line in failed.lines:
+            self.installer.log(f"environment: {line[:1000]}")
+        lines = [line[-_LINE_CHARS_MAX:] for line in failed.lines[-_LINES_MAX:]]
+        last = "\n".join(lines) or "the installer wrote nothing"
         return ModelError(
             "environment-failed",
             f"the model's environment ({self.spec.shown()}, Python {self.spec.python.version}) "
