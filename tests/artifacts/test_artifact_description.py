@@ -50,6 +50,12 @@ def test_a_description_of_which_only_the_runtime_is_known() -> None:
         "warmup": (),
         "parameters": {},
         "environment": {},
+        "requirements": (),
+        "packed_environment": "",
+        "python": "",
+        "framework": (),
+        "handler": "",
+        "mapped_command": False,
         "precision": "",
         "trusted": False,
     }
