@@ -20,6 +20,8 @@ CAPACITY_STRICT: Final = "strict"
 CAPACITY_MODES: Final = (CAPACITY_MEASURED, CAPACITY_STRICT)
 #: Instances are processes of this machine.
 FLEET_LOCAL: Final = "local"
+ENVIRONMENTS_ON: Final = "on"
+ENVIRONMENTS_OFF: Final = "off"
 LOG_LEVELS: Final = ("debug", "info", "warning", "error")
 
 _Count = Annotated[int, Meta(ge=0)]
@@ -110,6 +112,29 @@ class ControlConfig:
     #: URI prefixes whose pickle files may be loaded, and whose code is not confined
     trusted_artifacts: tuple[str, ...] = ()
     isolation: bool = True  #: models' processes see only their own files (Linux 5.13 and later)
+    #: on: models' processes get environments with the packages that they ask for; off: they run in
+    #: the server's own
+    environments: Annotated[str, one_of((ENVIRONMENTS_ON, ENVIRONMENTS_OFF))] = ENVIRONMENTS_ON
+    # A few of PyTorch's, or dozens of smaller ones.
+    environments_bytes_max: _Count = 32 * 2**30  #: disk for environments; those in use stay
+    # PyTorch with CUDA takes some 8 GiB.
+    environment_bytes_max: _Count = 16 * 2**30  #: disk for one environment
+    # The download of the largest ones over a slow line; a load's own time limit holds as well.
+    environment_s_max: Annotated[float, Meta(ge=1, le=86_400)] = 1800.0  #: to build one, s
+    # Their code is run behind walls, as the model's is.
+    #: packages without a wheel may be built from sources, where the kernel can confine that
+    environment_sources: bool = True
+    #: beginnings of URLs from which a requirements.txt may take packages; none: from the server's
+    #: own index alone
+    environment_indexes: tuple[str, ...] = ()
+    environment_pythons: tuple[str, ...] = ()  #: interpreters for models, besides those found
+    image_environments: dict[str, tuple[str, ...]] = field(
+        default_factory=dict
+    )  #: image pattern -> requirements that it stands for; before the built-in table
+    # PyPI's own builds for Linux are several GB of CUDA.
+    #: index of PyTorch's builds for processors, for machines without a GPU whose installer has no
+    #: settings of its own; empty = none
+    torch_cpu_index: str = "https://download.pytorch.org/whl/cpu"
     # Notebooks name AWS's types out of habit, and a laptop would be full after two of them.
     #: measured, or strict: reserves memory for AWS's types, too
     capacity: Annotated[str, one_of(CAPACITY_MODES)] = CAPACITY_MEASURED

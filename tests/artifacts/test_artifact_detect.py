@@ -372,6 +372,6 @@ def test_a_mapped_image_runs_its_command_whatever_the_artifact_is(tmp_path: Path
     write(tmp_path, {"weights.dat": ""})
     detected = detect(tmp_path, image="ours:1", image_commands={"ours": ("serve", "{port}")})
     assert detected.description == ModelDescription(
-        runtime="process", task="payload", command=("serve", "{port}")
+        runtime="process", task="payload", command=("serve", "{port}"), mapped_command=True
     )
     assert detected.root == tmp_path

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -113,6 +114,20 @@ def test_a_wrong_field_is_named_by_its_path(text: str, path: str) -> None:
     error = error_of(lambda: parse_config(text))
     assert error.code == "triton-config-invalid"
     assert error.message.startswith(f"config.pbtxt: {path} is ")
+
+
+def test_an_environment_is_an_archive_in_the_model_s_own_folder() -> None:
+    def config(place: str) -> str:
+        return f'parameters {{ key: "EXECUTION_ENV_PATH" value {{ string_value: "{place}" }} }}'
+
+    found = parse_config(config("$$TRITON_MODEL_DIRECTORY/1/env.tar.gz"))
+    assert found.packed_environment == "1/env.tar.gz"
+    for place, code in (
+        ("/opt/env.tar.gz", "triton-config-unsupported"),
+        ("$$TRITON_MODEL_DIRECTORY/env", "triton-config-unsupported"),
+        ("$$TRITON_MODEL_DIRECTORY/../env.tar.gz", "artifact-path-unsafe"),
+    ):
+        assert error_of(partial(parse_config, config(place))).code == code
 
 
 @pytest.mark.parametrize(

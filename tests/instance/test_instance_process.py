@@ -33,7 +33,8 @@ def predict_fn(data, model):
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InstanceProcess]:
     # Some models here leave files where their test looks for them.
     folder = tmp_path_factory.mktemp("instance")
-    with instance(folder, artifact={"isolation": False}) as running:
+    artifact = {"isolation": False, "environments": {"enabled": False}}
+    with instance(folder, artifact=artifact) as running:
         yield running
 
 

@@ -74,6 +74,7 @@ def prepare(
             environment=source.environment,
             runtime=source.runtime,
             image_commands=settings.image_commands,
+            image_environments=settings.environments.images,
             trusted=settings.trusts(source.uri),
             vouched=source.trusted,
             instruction_set=instruction_set,

@@ -4,7 +4,7 @@
 standard input, which comes with the instance's end (even by SIGKILL), and then kills every process
 of the instance's session. A worker is its own process group inside that session, so that it can be
 ended alone. Only a program that made a session of its own escapes; foreign servers do, and
-`runtimes/foreign/guard.py` ends them.
+`runtimes/confinement/guard.py` ends them.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@
     python, foreign, pipeline                  in processes of their own
     openvino_genai, vllm, paced                likewise, as engines of `generation`
     workers       what our worker processes share: start, messages, deaths, restarts
+    environments  Pythons with packages of a model's own
     confinement   sandbox around a model's process
 
 A runtime knows no other one except those that it is made of, and runtimes in threads know no

@@ -3,6 +3,9 @@
 A *tensor runtime* runs in lane threads of the instance and maps named arrays to named arrays. A
 *payload runtime* lives in a worker process of its own and maps bodies to bodies; it never shares
 memory or a crash with the instance. A runtime's `record` says which interfaces it has.
+
+Workers import this module in other environments than the server's, so when it runs it imports the
+standard library, numpy and modules of ours that import no more.
 """
 
 from __future__ import annotations
@@ -10,15 +13,20 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
-from penstock.artifacts.description.description import ModelDescription, TensorSpec
 from penstock.errors import PenstockError
-from penstock.wire.span_notes import SpanScope
+
+if TYPE_CHECKING:
+    from penstock.artifacts.description.description import ModelDescription, TensorSpec
+    from penstock.wire.span_notes import SpanScope
 
 Tensors = Mapping[str, np.ndarray]
+
+#: Phase of a load: the packages of the model's environment are put there.
+INSTALLING: Final = "installing"
 
 
 class CallContext(Protocol):
@@ -93,6 +101,15 @@ class ModelCalls(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class EnvironmentPython:
+    """The Python of the environment that was made for a model."""
+
+    interpreter: str = ""  #: "" = the server's own
+    #: The folders that this Python consists of, which its processes may read
+    interpreter_dirs: tuple[Path, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LoadContext:
     """What an instance gives to a runtime that loads a model."""
 
@@ -114,6 +131,9 @@ class LoadContext:
     network_isolated: bool = False  #: the model's processes have no network
     #: The Python of the environment that was made for the model; "" = the server's own
     interpreter: str = ""
+    interpreter_dirs: tuple[Path, ...] = ()  #: as in `EnvironmentPython`
+    #: Models of the artifact that this one calls -> the Pythons of their own environments
+    inner_pythons: Mapping[str, EnvironmentPython] = field(default_factory=dict)
     startup_timeout_s: float = 600.0
     log: Callable[[str], None] = lambda line: None  #: gets each line of the model's output
     #: Called on any thread with what the load does now (`instance.loading.phases`)

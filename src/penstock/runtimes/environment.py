@@ -5,13 +5,21 @@ gets what libraries need to find themselves, their cores and their accelerators,
 Environment on top; never the platform's settings, its database's address, credentials or tokens. An
 instance also gets what fetching artifacts needs: the credentials of object stores, and the proxies,
 whose addresses may hold a password.
+
+Another Python than the server's finds its own libraries, and of ours this package alone
+(`of_environment`, `own_packages`).
 """
 
 from __future__ import annotations
 
+import atexit
+import functools
 import os
+import shutil
 import site
+import tempfile
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Final
 
 #: Names that every process may see; with a "*" at the end they are prefixes.
@@ -88,6 +96,45 @@ def at_home_in(scratch: str) -> dict[str, str]:
     """Variables that make `scratch` a process's home; the user's packages stay importable."""
     base = {"PYTHONUSERBASE": site.getuserbase()} if site.ENABLE_USER_SITE else {}
     return {"HOME": scratch, "TMPDIR": scratch, "XDG_CACHE_HOME": f"{scratch}/.cache", **base}
+
+
+#: Variables by which one Python finds its libraries: another one must not see them.
+_OF_ONE_PYTHON: Final = (
+    "PYTHONPATH", "PYTHONHOME", "PYTHONUSERBASE", "PYTHONSTARTUP", "PYTHONPLATLIBDIR",
+    "PYTHONEXECUTABLE", "VIRTUAL_ENV", "CONDA_PREFIX",
+)  # fmt: skip
+
+
+def of_environment(environ: Mapping[str, str], interpreter: str) -> dict[str, str]:
+    """`environ` for a process of another Python: its programs come first on the PATH."""
+    folder = Path(interpreter).parent
+    kept = {name: value for name, value in environ.items() if name not in _OF_ONE_PYTHON}
+    path = f"{folder}{os.pathsep}{environ.get('PATH', os.defpath)}"
+    return {**kept, "PATH": path, "VIRTUAL_ENV": str(folder.parent), "PYTHONNOUSERSITE": "1"}
+
+
+def own_packages_dirs() -> tuple[str, ...]:
+    """The folders that hold `own_packages`: the path for imports, and what its link leads to."""
+    return own_packages(), str(_PACKAGE)
+
+
+_PACKAGE: Final = Path(__file__).resolve().parents[1]
+
+
+@functools.cache
+def own_packages() -> str:
+    """A folder with our own package and no other, for the import path of another Python.
+
+    Where we are installed among libraries, theirs must not be found there: then it is a folder of
+    this process, with a link. It is removed when the process ends.
+    """
+    beside = {each.name.partition(".")[0] for each in _PACKAGE.parent.iterdir()}
+    if beside <= {_PACKAGE.name, "__pycache__"}:
+        return str(_PACKAGE.parent)
+    folder = tempfile.mkdtemp(prefix="penstock-own-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    os.symlink(_PACKAGE, Path(folder, _PACKAGE.name))
+    return folder
 
 
 def _named(name: str, table: tuple[str, ...]) -> bool:

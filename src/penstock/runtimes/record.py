@@ -148,7 +148,7 @@ class RuntimeRecord:
 
     # Settings that its models may have.
     #: Keys of model.yaml that only some runtimes accept: command, engine.pace, health, precision,
-    #: predict, triton_python.
+    #: predict, requirements (with python), triton_python.
     options: frozenset[str] = frozenset()
     takes_strings: bool = True  #: accepts tensors of dtype BYTES
     #: For runtimes with `Interface.ENGINE`

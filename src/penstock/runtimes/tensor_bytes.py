@@ -27,14 +27,16 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import orjson
 
-from penstock.artifacts.description.description import TensorSpec
 from penstock.errors import ModelError
-from penstock.runtimes.base import LoadContext, Tensors
+
+if TYPE_CHECKING:
+    from penstock.artifacts.description.description import TensorSpec
+    from penstock.runtimes.base import LoadContext, Tensors
 
 NUMPY: Final[dict[str, np.dtype[Any]]] = {
     "BOOL": np.dtype(np.bool_),

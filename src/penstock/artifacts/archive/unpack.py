@@ -302,6 +302,9 @@ class UnpackLimits:
 
     members_max: int = 20_000
     ratio_max: float = 200.0  #: unpacked bytes per archive byte, above RATIO_FREE_BYTES
+    #: Links that lead out of the archive, or to no file in it, are left out and not refused: a
+    #: packed Python environment has such to the machine it was made on.
+    drops_links: bool = False
 
 
 def unpack(archive: Path, to: Path, *, budget: Budget, limits: UnpackLimits) -> dict[str, str]:
@@ -395,7 +398,9 @@ class _Unpacking:
             self._files.add(path)
             self._write(member, path)
         else:
-            self._links[path] = self._link_target(member, path)
+            target = self._link_target(member, path)
+            if target is not None:
+                self._links[path] = target
 
     def _make_folder(self, path: str) -> None:
         if path in self._folders:
@@ -446,14 +451,19 @@ class _Unpacking:
                 hint="If the model really holds that many equal bytes, use an uncompressed .tar.",
             )
 
-    def _link_target(self, member: ArchiveMember, path: str) -> str:
+    def _link_target(self, member: ArchiveMember, path: str) -> str | None:
+        """None: it is left out."""
         # A hard link counts from the archive's root, a symbolic link from its own folder.
         base = "" if member.kind == "hardlink" else posixpath.dirname(path)
         link = member.link
         if link.startswith("/") or "\\" in link or not link.isprintable():
+            if self._limits.drops_links:
+                return None
             raise self._unsafe(member.name, f"it is a link to {shown(link)}")
         target = posixpath.normpath(posixpath.join(base, link))
         if target == ".." or target.startswith(("../", "/")):
+            if self._limits.drops_links:
+                return None
             raise self._unsafe(member.name, f"it is a link to {shown(link)}, outside the archive")
         return target
 
@@ -467,6 +477,8 @@ class _Unpacking:
                 seen.add(target)
                 target = self._links[target]
             if target not in self._files:
+                if self._limits.drops_links:
+                    continue
                 raise self._unsafe(
                     path, f"it is a link to {shown(first)}, which is not a file in the archive"
                 )

@@ -248,6 +248,13 @@ class ModelKeys:
     #: parameters of config.pbtxt or model.yaml, for the model's code
     parameters: dict[str, str] = field(default_factory=dict)
     environment: dict[str, str] = field(default_factory=dict)  #: variables of worker processes
+    #: packages that the model's own code needs, beside those of its requirements.txt, such as
+    #: "scikit-learn==1.2.2"; its processes run in an environment that has them
+    requirements: tuple[str, ...] = ()
+    #: archive in the artifact with a whole environment, as conda-pack or venv-pack make it
+    packed_environment: ArtifactPath = ""
+    #: version of Python for the model's own code, such as "3.12"; "" = the server's own
+    python: str = ""
     #: number format of the computation: "" (the runtime's choice), "f32", "bf16", "f16"
     precision: Annotated[str, one_of(_PRECISIONS)] = ""
     warmup: tuple[WarmUp, ...] = ()  #: answered before the model gets other requests
@@ -296,6 +303,8 @@ class ModelDescription(ModelKeys):
     #: "" = there is none, or the runtime was named by the model's owner
     runtime_fallback: str = ""
     runtime_reason: str = ""  #: why it is not the usual runtime for such files; "" = it is
+    #: runtime `process`: the command is the operator's, who says by himself where it runs
+    mapped_command: bool = False
     #: pickle formats may be loaded; said by the operator or who made the model, never by the
     #: artifact
     trusted: bool = False

@@ -40,6 +40,7 @@ from penstock.artifacts.description.yaml_tree import (
 from penstock.artifacts.files.budget import too_large
 from penstock.file_schema import Reader, Versioned, one_of
 from penstock.runtimes import registry
+from penstock.runtimes.environments.requirements import checked_line
 from penstock.runtimes.record import Interface, RuntimeRecord
 
 FILE_NAME = "model.yaml"
@@ -297,11 +298,39 @@ def check_together(description: ModelDescription, where: str) -> None:
         others = [one.name for one in registry.records(Interface.TENSORS) if one.takes_strings]
         allowed = f"{' or '.join(others)} for tensors of dtype BYTES"
         raise invalid(where, "runtime", runtime, allowed)
+    _check_environment(description, record, where)
     for name in description.environment:
         if not _VARIABLE.match(name):
             raise invalid(where, "environment", name, "names of letters, digits and underscores")
     if "command" in record.options and description.file:
         raise invalid(where, "file", description.file, f"left out for runtime: {runtime}")
+
+
+_PYTHON = re.compile(r"3\.[0-9]{1,2}(?:\.[0-9]{1,2})?")
+
+
+def _check_environment(description: ModelDescription, record: RuntimeRecord, where: str) -> None:
+    """Keys that give the model's processes an environment of their own."""
+    for key in ("requirements", "packed_environment", "python"):
+        value = getattr(description, key)
+        if value and "requirements" not in record.options:
+            shown = list(value) if key == "requirements" else value
+            raise invalid(where, key, shown, f"given for runtime: {_takers('requirements')} only")
+    if description.packed_environment and (description.requirements or description.python):
+        raise invalid(
+            where,
+            "packed_environment",
+            description.packed_environment,
+            "given without requirements and python: it has its own",
+        )
+    for at, line in enumerate(description.requirements):
+        try:
+            checked_line(line)
+        except ValueError as error:
+            raise invalid(where, f"requirements[{at}]", line, str(error)) from None
+    if description.python and not _PYTHON.fullmatch(description.python):
+        allowed = 'a version such as "3.12", in quotes'
+        raise invalid(where, "python", description.python, allowed)
 
 
 def _takers(key: str) -> str:

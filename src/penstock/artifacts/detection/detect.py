@@ -44,6 +44,7 @@ from penstock.artifacts.triton import triton_models
 from penstock.core.models.instruction_sets import demand
 from penstock.errors import CallerError
 from penstock.runtimes import registry
+from penstock.runtimes.environments.images import merged, requirements_of
 from penstock.runtimes.record import Interface, RuntimeRecord
 
 
@@ -116,6 +117,7 @@ def detect(
     environment: Mapping[str, str] | None = None,
     runtime: str = "",
     image_commands: Mapping[str, tuple[str, ...]] | None = None,
+    image_environments: Mapping[str, tuple[str, ...]] | None = None,
     trusted: bool = False,
     vouched: bool = False,
     instruction_set: str = "",
@@ -128,6 +130,7 @@ def detect(
         environment: the model's Environment; a few of SageMaker's variables choose among models.
         runtime: one of `images.local_names`, to overrule the choice; empty detects.
         image_commands: the operator's images and the commands that stand for them.
+        image_environments: the operator's images and the requirements that they stand for.
         trusted: whether the operator allows pickle files to be loaded, and code to run without a
             sandbox.
         vouched: whether who made the model vouches for its pickle files. They are loaded in a
@@ -151,7 +154,10 @@ def detect(
     commanded = next(one for one in registry.records() if "command" in one.options)
     if hint.kind == "process" and runtime in ("", commanded.name):
         description = ModelDescription(
-            runtime=commanded.name, task=commanded.task, command=hint.command
+            runtime=commanded.name,
+            task=commanded.task,
+            command=hint.command,
+            mapped_command=True,
         )
     else:
         root = _of_builds(step_into(root), instruction_set)
@@ -164,7 +170,17 @@ def detect(
                 f"the artifact is a model for {description.runtime}, and {wanted} was asked for",
                 hint="Leave the runtime out, or give an artifact of that kind.",
             )
+    description = _of_image(description, requirements_of(image, image_environments or {}))
     return Detected(description=_trusted(description, Trust(trusted, vouched)), root=root)
+
+
+def _of_image(description: ModelDescription, lines: tuple[str, ...]) -> ModelDescription:
+    """With the libraries of the image, for models whose own code or file needs them."""
+    record = registry.record(description.runtime)
+    takes = "requirements" in record.options and not description.command
+    if not lines or not (takes or description.framework):
+        return description
+    return dataclasses.replace(description, framework=merged(lines, description.framework))
 
 
 @dataclass(frozen=True, slots=True)

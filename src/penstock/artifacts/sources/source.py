@@ -16,6 +16,7 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 import msgspec
 
 from penstock.config import ServerConfig
+from penstock.runtimes.environments.settings import EnvironmentSettings
 
 GIB = 1024**3
 
@@ -83,6 +84,7 @@ class ArtifactSettings:
     #: "host:port" of the artifact door: files and paths lie on the server's machine; empty = here
     server_files: str = ""
     closed: tuple[str, ...] = ()  #: the server's own folders and files, which no URI may name
+    environments: EnvironmentSettings = field(default_factory=EnvironmentSettings)
     #: confines processes with models' code, except code of the artifacts that count as trusted
     isolation: bool = True
     #: Large enough for any model of one machine: a 70B model in 16 bits is 140 GB.
@@ -103,6 +105,7 @@ class ArtifactSettings:
             trusted_artifacts=tuple(control.trusted_artifacts),
             closed=tuple(str(path.absolute()) for path in closed if path is not None),
             isolation=control.isolation,
+            environments=EnvironmentSettings.from_config(control),
         )
 
     def trusts(self, uri: str) -> bool:

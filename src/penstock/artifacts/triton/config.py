@@ -51,6 +51,9 @@ _DTYPES = {
 _FORMATS = ("FORMAT_NONE", "FORMAT_NHWC", "FORMAT_NCHW")
 _KINDS = ("KIND_AUTO", "KIND_GPU", "KIND_CPU", "KIND_MODEL")
 _LANES_MAX = 1024
+#: Triton's parameter with the environment of a Python model, and its word for the model's folder.
+_PACKED = "EXECUTION_ENV_PATH"
+_MODEL_FOLDER = "$$TRITON_MODEL_DIRECTORY"
 _PRIORITIES_MAX = 100
 
 
@@ -68,6 +71,7 @@ class TritonConfig:
     batching: Batching = field(default_factory=Batching)
     lanes: int = 1
     parameters: dict[str, str] = field(default_factory=dict)
+    packed_environment: str = ""  #: archive with a Python environment, below the model's folder
     warmup: tuple[WarmUp, ...] = ()
     steps: tuple[EnsembleStep, ...] = ()  #: an ensemble's steps; () for any other model
 
@@ -91,6 +95,7 @@ def parse_config(text: str, *, where: str = "config.pbtxt") -> TritonConfig:
     if backend == ENSEMBLE:
         _refuse_scheduling(top)
     label_files: list[str] = []
+    parameters = _parameters(top)
     inputs = tuple(_tensor(item, rows_max, None) for item in top.messages("input"))
     outputs = tuple(_tensor(item, rows_max, label_files) for item in top.messages("output"))
     _refuse_duplicates(inputs, where, "input")
@@ -106,7 +111,8 @@ def parse_config(text: str, *, where: str = "config.pbtxt") -> TritonConfig:
         label_file=label_files[0] if len(label_files) == 1 else "",
         batching=_batching(top, rows_max),
         lanes=_lanes(top),
-        parameters=_parameters(top),
+        parameters=parameters,
+        packed_environment=_packed_environment(top, parameters),
         warmup=_warm_ups(top, rows_max),
         steps=_steps(top) if backend == ENSEMBLE else (),
     )
@@ -268,13 +274,20 @@ def _parameters(top: Fields) -> dict[str, str]:
         if not key or key in parameters:
             raise item.invalid("key", key, "a name that no other parameter has")
         parameters[key] = text
-    if "EXECUTION_ENV_PATH" in parameters:
-        raise top.unsupported(
-            "parameters[EXECUTION_ENV_PATH]",
-            "packed Python environments are not unpacked",
-            hint="Install the packages into the server's environment and remove the parameter.",
-        )
     return parameters
+
+
+def _packed_environment(top: Fields, parameters: dict[str, str]) -> str:
+    """The archive of a Python environment below the model's folder, which a parameter names."""
+    place = parameters.get(_PACKED, "")
+    file = place.removeprefix(f"{_MODEL_FOLDER}/")
+    if place and (file == place or not file.endswith((".tar.gz", ".tgz", ".tar", ".zip"))):
+        raise top.unsupported(
+            f"parameters[{_PACKED}]",
+            f"an environment is an archive in the model's own folder, and this is {place[:100]!r}",
+            hint=f"Put it there and write {_MODEL_FOLDER}/env.tar.gz.",
+        )
+    return safe_path(file, where=f"parameters[{_PACKED}]")
 
 
 def _refuse_what_changes_answers(top: Fields) -> None:

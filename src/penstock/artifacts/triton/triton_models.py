@@ -109,6 +109,7 @@ def describe(folder: Path, *, runtime: str, trusted: bool) -> ModelDescription:
             f"{CONFIG}: TYPE_STRING tensors are not served by {chosen.name}",
             hint="Use the backend onnxruntime with an ONNX file.",
         )
+    own_code = "triton_python" in chosen.options
     return ModelDescription(
         runtime=chosen.name,
         task=chosen.task,
@@ -120,8 +121,9 @@ def describe(folder: Path, *, runtime: str, trusted: bool) -> ModelDescription:
         labels=_labels(folder, config.label_file),
         batching=config.batching,
         lanes=config.lanes,
-        triton_python="triton_python" in chosen.options,
+        triton_python=own_code,
         parameters=config.parameters,
+        packed_environment=config.packed_environment if own_code else "",
         warmup=config.warmup,
     )
 

@@ -22,7 +22,15 @@ from penstock.core.request.nested_calls import NestedCalls, Ruling
 from penstock.errors import CallerError, ModelError, PenstockError
 from penstock.instance.engines.lane_threads import LaneEvents
 from penstock.instance.inner.model import InnerModel, LoadedModel, Outcome
-from penstock.runtimes.base import Asking, CallContext, LaneListener, LoadContext, Pending, Tensors
+from penstock.runtimes.base import (
+    Asking,
+    CallContext,
+    EnvironmentPython,
+    LaneListener,
+    LoadContext,
+    Pending,
+    Tensors,
+)
 
 #: Loads one model, without those that it may call.
 Start = Callable[[LoadContext, LaneListener], Awaitable[LoadedModel]]
@@ -83,11 +91,14 @@ class InnerModels:
 
     async def _begin_one(self, each: ModelInside) -> None:
         self._check(each.description)
+        python = self._context.inner_pythons.get(each.name, EnvironmentPython())
         context = dataclasses.replace(
             self._context,
             model_dir=(self._context.model_dir / each.folder).resolve(),
             description=each.description,
             models=self if _may_call(each.description) else None,
+            interpreter=python.interpreter,
+            interpreter_dirs=python.interpreter_dirs,
         )
         lanes = LaneEvents()
         try:

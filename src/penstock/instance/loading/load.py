@@ -38,6 +38,7 @@ from penstock.artifacts.sources.source import ArtifactSource
 from penstock.compile.serving import compile_for_serving, needs_compiling
 from penstock.core.models.instruction_sets import BuildChoice
 from penstock.errors import CallerError, ModelError, NotNowError
+from penstock.instance.loading.environments import Environments, provided
 from penstock.instance.loading.loaded import Loaded
 from penstock.instance.loading.phases import COMPILING, FETCHING, LOADING
 from penstock.instance.loading.start import start
@@ -45,6 +46,7 @@ from penstock.instance.settings import InstanceSettings
 from penstock.runtimes import registry
 from penstock.runtimes.base import LaneListener, LoadContext
 from penstock.runtimes.confinement import isolated
+from penstock.runtimes.environments.provide import Provider
 from penstock.runtimes.processor import instruction_set_here
 
 
@@ -169,6 +171,8 @@ class Prepared:
     context: LoadContext
     digest: str  #: digest of its artifact in the cache
     why: str = ""  #: why it has this runtime, for people
+    #: the environments of its processes, held from now on
+    environments: Environments = dataclasses.field(default_factory=Environments)
 
 
 #: (cache, compiler of weights, event that is set when the load was cancelled) -> the artifact.
@@ -191,6 +195,7 @@ async def prepared(
     `fetch`: how to fetch it, where `call.source` alone is not enough. `phase`: called on any thread
     with what is done now (`phases`).
     """
+    until = asyncio.get_running_loop().time() + call.download_timeout_s
     phase(FETCHING)
     detected = await _detected(call, settings, fetch, phase)
     description = detected.description
@@ -222,7 +227,10 @@ async def prepared(
         offline=of_job(call.endpoint),
     )
     await asyncio.to_thread(isolated.check, context)
-    return Prepared(context, detected.digest, runtime_reason(detected, call.source))
+    provider = Provider(settings.cache_dir / "environments", settings.artifact.environments)
+    environments = await provided(provider, context, until)
+    why = runtime_reason(detected, call.source)
+    return Prepared(environments.told(context), detected.digest, why, environments)
 
 
 async def load(model: Prepared, listener: LaneListener) -> Loaded:
@@ -245,6 +253,9 @@ async def load(model: Prepared, listener: LaneListener) -> Loaded:
         "interpreter": model.context.interpreter,
         "file": model.context.description.file,
     }
+    loaded.environments = model.environments
+    if told := model.environments.to_dict():
+        loaded.described |= {"environments": told}
     return loaded
 
 

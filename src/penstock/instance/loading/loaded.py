@@ -15,6 +15,7 @@ from penstock.instance.engines.lane_threads import LaneThreads, Pinning
 from penstock.instance.engines.rows import RowsEngine
 from penstock.instance.engines.seq2seq import DecodeThread
 from penstock.instance.inner.models import InnerModels
+from penstock.instance.loading.environments import Environments
 
 
 class Warms(Protocol):
@@ -44,6 +45,7 @@ class Loaded:
     warms: Warms | None = None  #: set where it was not warmed up while it loaded
     warm_up_s: float = 0.0  #: duration of the artifact's own warm-up requests, s
     inner: InnerModels | None = None  #: the artifact's other models, which this one calls
+    environments: Environments = dataclasses.field(default_factory=Environments)
 
     async def close(self) -> None:
         if self.threads is not None:
@@ -55,6 +57,7 @@ class Loaded:
             self.pinning.close()
         if self.inner is not None:
             await self.inner.close()
+        self.environments.close()
 
     def kill(self) -> None:
         """Ends its processes at once: the instance itself is ending."""
@@ -75,6 +78,8 @@ class Loaded:
             told["proof"] = self.proof.to_dict()
         if self.build is not None:
             told["build"] = self.build.to_dict()
+        if self.environments.leases:
+            told["environments"] = self.environments.to_dict()
         explain = getattr(self.runtime, "explain", None)
         if explain is not None:
             try:

@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import Final
 
 from penstock.clock import Clock
+from penstock.runtimes.base import INSTALLING
 
 FETCHING: Final = "fetching"  #: the artifact, or it is looked up in the cache
-INSTALLING: Final = "installing"  #: the packages of the model's environment
 COMPILING: Final = "compiling"  #: weights without a graph
 LOADING: Final = "loading"
 WARMING_UP: Final = "warming up"

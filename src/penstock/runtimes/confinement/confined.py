@@ -2,8 +2,10 @@
 
 `python -m penstock.runtimes.confinement.confined FD MODULE ARG...` runs MODULE in the sandbox. The
 rules are read from FD (JSON of `walls.Walls`). They are applied before any import that starts
-threads: such threads would be outside. `python confined.py` (no arguments) only leaves the network:
-its exit status says whether this machine can do that.
+threads: such threads would be outside. `python confined.py FD -- PROGRAM ARG...` becomes another
+program in the sandbox: the Python of a model's environment runs code of that environment as soon as
+it starts, so it must not be the process that makes the sandbox. `python confined.py` (no arguments)
+only leaves the network: its exit status says whether this machine can do that.
 
 * *The model's folder* is also /opt/ml/model, where SageMaker's containers have it: in a mount
   namespace of the process a small file system lies over /opt, with what is there already and that
@@ -360,6 +362,11 @@ def main() -> None:
     except OSError as error:
         sys.stderr.write(f"the model's process can't be confined: {error}\n")
         sys.exit(1)
+    if module == "--":
+        try:
+            os.execv(arguments[0], arguments)  # noqa: S606 - no shell is wanted
+        except OSError as error:
+            sys.exit(f"{arguments[0]} can't be run: {error.strerror or error}")
     sys.argv = [module, *arguments]
     runpy.run_module(module, run_name="__main__", alter_sys=True)
 

@@ -41,7 +41,7 @@ from typing import Final
 from penstock.errors import NotNowError
 from penstock.runtimes.base import LoadContext
 from penstock.runtimes.confinement.confined import everything_but, landlock_version
-from penstock.runtimes.environment import for_models
+from penstock.runtimes.environment import for_models, own_packages_dirs
 
 _SYSTEM: Final = (
     "/usr", "/lib", "/lib32", "/lib64", "/libx32", "/bin", "/sbin", "/etc", "/opt", "/nix", "/gnu",
@@ -64,6 +64,10 @@ _PATH_VARIABLES: Final = (
     "TORCH_HOME", "CUDA_HOME", "CUDA_PATH",
 )  # fmt: skip
 
+
+#: A program of its own that starts another one behind walls, and ends it with the instance.
+GUARD: Final = str(Path(__file__).with_name("guard.py"))
+CONFINED: Final = str(Path(__file__).with_name("confined.py"))
 
 #: Capabilities over other processes and the kernel, which are dropped; programs may need the rest
 #: (nginx changes its user). Numbers of linux/capability.h: DAC_READ_SEARCH, SYS_MODULE, SYS_RAWIO,
@@ -95,15 +99,17 @@ def around_code(context: LoadContext, scratch: Path) -> Walls | None:
     """For a process that runs the artifact's own code; None: no walls."""
     if not _wanted(context):
         return _network_alone(context)
-    read = [*_SYSTEM, *_python_installation(), str(context.model_dir)]
-    if context.interpreter:
-        read.append(str(Path(context.interpreter).parents[1]))
     environ = for_models()
+    if context.interpreter:
+        read = [*_SYSTEM, *own_packages_dirs()]
+        environ.pop("PYTHONPATH", None)
+    else:
+        read = [*_SYSTEM, *_python_installation()]
     for name in _PATH_VARIABLES:
         read += [each for each in environ.get(name, "").split(os.pathsep) if each.startswith("/")]
     return Walls(
-        (*_without(read, context.private_dirs), str(context.model_dir)),
-        (str(scratch), _OWN_THREADS, *(path for each in _DEVICES for path in glob.glob(each))),
+        (*_without(read, context.private_dirs), *_environment(context), str(context.model_dir)),
+        (str(scratch), _OWN_THREADS, *_devices()),
         tuple(range(64)),
         network=not context.network_isolated,
     )
@@ -115,11 +121,27 @@ def around_program(context: LoadContext, scratch: Path) -> Walls | None:
         return _network_alone(context)
     everywhere = everything_but(map(str, context.private_dirs))
     return Walls(
-        (str(context.model_dir),),
+        (str(context.model_dir), *_environment(context)),
         (*everywhere, str(scratch)),
         _OF_OTHERS,
         network=not context.network_isolated,
     )
+
+
+def around_installer(read: Iterable[str], write: Iterable[str], *, network: bool) -> Walls:
+    """For a program that installs packages, whose own code may run meanwhile."""
+    return Walls(
+        (*_SYSTEM, *_python_installation(), *read),
+        (*write, *_devices()),
+        tuple(range(64)),
+        files=_landlock_version() > 0,
+        network=network,
+    )
+
+
+def confines_files() -> bool:
+    """Whether this kernel can keep a process to the files that it is given."""
+    return _landlock_version() > 0
 
 
 def _network_alone(context: LoadContext) -> Walls | None:
@@ -156,6 +178,19 @@ def _possible(log: Callable[[str], None]) -> bool:
             "processes see all files of the server's user; docs/security.md says what that means"
         )
     return False
+
+
+def _devices() -> list[str]:
+    return [path for pattern in _DEVICES for path in glob.glob(pattern)]
+
+
+def _environment(context: LoadContext) -> tuple[str, ...]:
+    """The folders of the environment that was made for the model, and of the Python it is of."""
+    if not context.interpreter:
+        return ()
+    prefix = Path(os.path.realpath(context.interpreter)).parents[1]
+    dirs = context.interpreter_dirs or (Path(context.interpreter).parents[1], prefix)
+    return tuple(os.path.realpath(each) for each in dirs)
 
 
 def _python_installation() -> list[str]:

@@ -39,7 +39,7 @@ RECORD: Final = RuntimeRecord(
     understood="a folder of a FastAPI, Starlette, Quart, Litestar or Flask application",
     lone=_lone,
     platform="custom",
-    options=frozenset({"command", "health", "predict"}),
+    options=frozenset({"command", "health", "predict", "requirements"}),
     shared="server",
     over_network=True,
 )

@@ -25,7 +25,7 @@ from penstock.core.blame.crashed_instances import is_crash
 from penstock.core.machine.server_start import HealthObserved, ServerStart
 from penstock.errors import ModelError, PenstockError
 from penstock.runtimes.base import LoadContext
-from penstock.runtimes.confinement.walls import Walls
+from penstock.runtimes.confinement.walls import GUARD, Walls
 from penstock.runtimes.foreign.sockets import listening
 from penstock.runtimes.workers.failures import ANSWER_BYTES_MAX
 from penstock.runtimes.workers.memory import child_pids, tree_pids
@@ -153,11 +153,10 @@ class ForeignServer(WatchedProcess):
         walls: Walls | None,
     ) -> None:
         read_end, write_end = os.pipe()
-        guard = str(Path(__file__).with_name("guard.py"))
         told = walls.told() if walls is not None else -1
         try:
             process = subprocess.Popen(
-                [sys.executable, "-I", guard, str(told), *argv],
+                [sys.executable, "-I", GUARD, str(told), *argv],
                 stdin=subprocess.PIPE,
                 pass_fds=[told] if walls is not None else [],
                 stdout=write_end,

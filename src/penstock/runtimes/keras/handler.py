@@ -18,7 +18,8 @@ from typing import Any
 import numpy as np
 
 from penstock.errors import ModelError
-from penstock.runtimes.python.sagemaker_contract import Context, decode_default, encode_default
+from penstock.runtimes.python.default_bodies import decode_default, encode_default
+from penstock.runtimes.python.toolkit_context import Context
 
 
 def default_model_fn(model_dir: str, context: Context) -> Any:

@@ -57,7 +57,8 @@ class PythonSteps(Supervised[WorkerProcess]):
         process = WorkerProcess(self._context, self._told, self.gone)
         environment = worker_environment(self._context, self._scratch)
         walls = around_code(self._context, self._scratch)
-        await process.start(MODULE, self._init, environment, walls)
+        python = self._context.interpreter
+        await process.start(MODULE, self._init, environment, walls, python=python)
         return process
 
     # Calls

@@ -27,4 +27,5 @@ RECORD: Final = RuntimeRecord(
     process_per_lane=True,
     default_file=_FILE,
     layout=_layout,
+    options=frozenset({"requirements"}),
 )

@@ -110,6 +110,6 @@ RECORD: Final = RuntimeRecord(
     },
     lanes_asked=_lanes_asked,
     triton={"python": "model.py"},
-    options=frozenset({"triton_python"}),
+    options=frozenset({"triton_python", "requirements"}),
     shared="workers",
 )

@@ -266,7 +266,8 @@ def init_message(context: LoadContext) -> dict[str, Any]:
     """What the worker must know of the model."""
     description = context.description
     requirements = Path(description.file).parent / "requirements.txt"
-    has_requirements = (context.model_dir / requirements).is_file()
+    # Without an environment of its own the model must find them in the server's.
+    needs = not context.interpreter and (context.model_dir / requirements).is_file()
     return {
         "model_dir": str(context.model_dir),
         "file": description.file,
@@ -283,5 +284,5 @@ def init_message(context: LoadContext) -> dict[str, Any]:
         "inputs": [[each.name, each.dtype, list(each.shape)] for each in description.inputs],
         "outputs": [[each.name, each.dtype, list(each.shape)] for each in description.outputs],
         "parameters": dict(description.parameters),
-        "requirements": str(requirements) if has_requirements else "",
+        "requirements": str(requirements) if needs else "",
     }

@@ -21,7 +21,8 @@ from typing import Any, Final
 import numpy as np
 
 from penstock.errors import ModelError
-from penstock.runtimes.python.sagemaker_contract import Context, decode_default, encode_default
+from penstock.runtimes.python.default_bodies import decode_default, encode_default
+from penstock.runtimes.python.toolkit_context import Context
 
 _NPZ: Final = "application/x-npz"
 #: Operators whose second argument is a table's rows.

@@ -26,8 +26,8 @@ import orjson
 from penstock.cleanup import shielded
 from penstock.errors import ModelError, PenstockError, logged, plain
 from penstock.runtimes.base import LoadContext
-from penstock.runtimes.confinement.walls import Walls
-from penstock.runtimes.environment import at_home_in, for_models
+from penstock.runtimes.confinement.walls import CONFINED, Walls
+from penstock.runtimes.environment import at_home_in, for_models, of_environment, own_packages
 from penstock.runtimes.workers import wire
 from penstock.runtimes.workers.failures import error_of
 from penstock.runtimes.workers.stopped import Pids, StoppedWatch
@@ -149,15 +149,15 @@ class WorkerProcess(WatchedProcess, asyncio.Protocol):
         walls: Walls | None,
     ) -> subprocess.Popen[bytes]:
         """Starts the walls first, then `module`, with the descriptors' numbers as arguments."""
-        argv = [module, *map(str, descriptors)]
+        argv = [python, "-m", module, *map(str, descriptors)]
         told = -1
         if walls is not None:
             told = walls.told()
-            argv = ["penstock.runtimes.confinement.confined", str(told), *argv]
+            argv = confined_argv(argv, told, ours=python == sys.executable)
             descriptors = [*descriptors, told]
         try:
             return subprocess.Popen(
-                [python, "-m", *argv],
+                argv,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
@@ -165,7 +165,7 @@ class WorkerProcess(WatchedProcess, asyncio.Protocol):
                 cwd=str(self._context.model_dir),
                 env={
                     **environment,
-                    "PYTHONPATH": _python_path(environment),
+                    "PYTHONPATH": _python_path(environment, python),
                     "PYTHONUNBUFFERED": "1",
                 },
                 process_group=0,  # it can be ended alone, and ends with the instance's session
@@ -300,9 +300,11 @@ def worker_environment(context: LoadContext, scratch: Path) -> dict[str, str]:
         or max(1, int(context.cores / max(1, context.description.lanes)))
     )
     file = Path(context.description.file)
+    servers = for_models() | at_home_in(str(scratch))
+    if context.interpreter:
+        servers = of_environment(servers, context.interpreter)
     return {
-        **for_models(),
-        **at_home_in(str(scratch)),
+        **servers,
         "OMP_NUM_THREADS": threads,
         "TOKENIZERS_PARALLELISM": "false",
         "SM_MODEL_DIR": str(context.model_dir),
@@ -333,9 +335,19 @@ def run_s_max(environment: dict[str, str]) -> float:
     return seconds
 
 
-def _python_path(environment: Mapping[str, str]) -> str:
+def confined_argv(argv: list[str], told: int, *, ours: bool) -> list[str]:
+    """`argv` behind walls, which are read from the descriptor `told`. `ours`: it runs a module by
+    our own Python, which then makes the walls itself: no second interpreter starts."""
+    if ours:
+        return [argv[0], "-m", "penstock.runtimes.confinement.confined", str(told), *argv[2:]]
+    return [sys.executable, "-I", "-S", CONFINED, str(told), "--", *argv]
+
+
+def _python_path(environment: Mapping[str, str], python: str) -> str:
     """The path of our own package first, then the model's own setting."""
     ours = str(Path(__file__).resolve().parents[3])
+    if python != sys.executable:
+        ours = own_packages()
     theirs = environment.get("PYTHONPATH", "")
     return f"{ours}{os.pathsep}{theirs}" if theirs else ours
 

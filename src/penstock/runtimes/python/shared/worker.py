@@ -60,6 +60,7 @@ class SharedWorker:
 
     def __init__(self, context: LoadContext, gone: Callable[[PenstockError], None]) -> None:
         self._gone = gone
+        self._python = context.interpreter
         self._loop = asyncio.get_running_loop()
         self._process = WorkerProcess(context, self._hear, gone)
         self._serves = False
@@ -77,7 +78,12 @@ class SharedWorker:
         `gone` is not called."""
         with shared_memory() as (descriptor, self._busy):
             told = await self._process.start(
-                MODULE, {"file": "worker"}, environment, walls, descriptors=[descriptor]
+                MODULE,
+                {"file": "worker"},
+                environment,
+                walls,
+                python=self._python,
+                descriptors=[descriptor],
             )
         self._serves = True
         for job in self._jobs:

@@ -1,4 +1,4 @@
-"""Starts a foreign server and ends it, with all that it started, when the instance ends.
+"""Starts a program that is not ours and ends it, with all that it started, when the instance ends.
 
 `python guard.py FD ARGV...`: the program runs in a session of its own, behind the walls read from
 FD (`walls.Walls` as JSON; -1: none). The end of standard input means that the instance ended (even
@@ -29,7 +29,7 @@ def _confining(told: int) -> Callable[[], None] | None:
     if told < 0:
         return None
     # Loaded by its path: our package is not installed where this runs.
-    path = Path(__file__).parents[1] / "confinement" / "confined.py"
+    path = Path(__file__).with_name("confined.py")
     spec = importlib.util.spec_from_file_location("confined", path)
     assert spec is not None
     assert spec.loader is not None
@@ -39,11 +39,13 @@ def _confining(told: int) -> Callable[[], None] | None:
         walls = json.load(file)
 
     def confine() -> None:
-        assert walls["network"], "it could not be reached: `isolated.check` refuses it"
+        if not walls["network"]:
+            confined.leave_network()  # must come first: it needs capabilities
         if walls["container_model"]:
             confined.show_or_say_why(walls["container_model"])
         confined.drop_capabilities(walls["drop"])
-        confined.restrict(walls["read"], walls["write"])
+        if walls["files"]:
+            confined.restrict(walls["read"], walls["write"])
 
     return confine
 
