@@ -128,6 +128,11 @@ PEERS: dict[str, Environment] = {
     # TensorFlow takes 2 GB; tests of Keras and of SavedModel skip without it.
     "keras": Environment(("keras>=3", "tensorflow-cpu", "orjson", "msgspec"), bytecode=False),
     "mosec": Environment(("mosec", "orjson")),
+    "mosec-models": Environment(("mosec", "scikit-learn", "xgboost", "lightgbm")),
+    "mlserver": Environment(
+        ("mlserver", "mlserver-sklearn", "mlserver-xgboost", "mlserver-lightgbm")
+    ),
+    "bentoml": Environment(("bentoml", "scikit-learn", "xgboost", "lightgbm")),
     "pytriton": Environment(
         ("nvidia-pytriton", "setuptools<81"),
         python="/usr/bin/python3.11",  # its stub is linked against Debian's libpython
@@ -137,7 +142,15 @@ PEERS: dict[str, Environment] = {
     ),
 }
 
-KNOWN: dict[str, Environment] = {**TESTED, **PEERS}
+#: What writes the models that people bring: as of today, and as of AWS's older images.
+WRITERS: dict[str, Environment] = {
+    "own-models": Environment(
+        ("scikit-learn", "pandas", "skops", "skl2onnx", "xgboost", "lightgbm", "catboost")
+    ),
+    "own-models-older": Environment(("scikit-learn==1.2.2", "xgboost==1.7.6", "numpy<2")),
+}
+
+KNOWN: dict[str, Environment] = {**TESTED, **PEERS, **WRITERS}
 
 
 class NotMade(RuntimeError):

@@ -269,7 +269,7 @@ def test_broken_json_of_an_exporter_is_an_error(tmp_path: Path) -> None:
         ({"model.joblib": ""}, "artifact-untrusted", "trusted_artifacts"),
         ({"model.pt": ""}, "artifact-untrusted", "ONNX"),
         ({"xgboost-model": ""}, "artifact-untrusted", "pickle"),
-        ({"inference.py": ""}, "artifact-layout-unknown", "folder code/"),
+        ({"inference.py": ""}, "artifact-layout-unknown", "model_fn(model_dir)"),
         ({"model.yml": ""}, "artifact-layout-unknown", "Rename"),
         ({"model.gguf": ""}, "artifact-layout-unknown", "generation"),
         ({"model.tar.gz": ""}, "artifact-layout-unknown", "CompressionType"),
