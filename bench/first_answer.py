@@ -1,4 +1,4 @@
-"""Seconds from a model's file to its first right answer, by kind, beside servers that take the same.
+"""Seconds from a model's file to its first right answer, by kind, beside servers of others.
 
 A person has the file that a library wrote. Ours: `penstock deploy NAME FOLDER` as typed, until the
 endpoint's answer equals the library's own; `deploy_s` with the server running (an environment for
@@ -116,9 +116,8 @@ def _made(kind: str, folder: Path, seed: int) -> OwnModel:
 
 def _ours(models: list[OwnModel], state: Path) -> tuple[float, list[float], list[float]]:
     """(the first deploy, later ones with the server running, later ones with its start)."""
-    settings = {"PENSTOCK_CONTROL_STATE_DIR": str(state)}
     deployed: list[float] = []
-    with penstock_up(settings=settings) as base_url:
+    with penstock_up(state_dir=state) as base_url:
         for at, model in enumerate(models):
             began = time.monotonic()
             _deploy(base_url, f"model-{at}", model)
@@ -127,7 +126,7 @@ def _ours(models: list[OwnModel], state: Path) -> tuple[float, list[float], list
     whole: list[float] = []
     for at, model in enumerate(models[1:]):
         began = time.monotonic()
-        with penstock_up(settings=settings) as base_url:
+        with penstock_up(state_dir=state) as base_url:
             _deploy(base_url, f"again-{at}", model)
             whole.append(time.monotonic() - began)
             _penstock(base_url, "delete", f"again-{at}")
@@ -182,8 +181,8 @@ def _peers(kind: str) -> dict[str, Start]:
     return {
         "mlserver": lambda model, folder: _mlserver(model, folder, workers=0),
         "mlserver, 1 worker": lambda model, folder: _mlserver(model, folder, workers=1),
-        "bentoml": lambda model, folder: _bentoml(model, folder),
-        "mosec": lambda model, folder: _mosec(model, folder),
+        "bentoml": _bentoml,
+        "mosec": _mosec,
     }
 
 

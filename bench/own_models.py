@@ -29,6 +29,8 @@ from bench.processes import penstock_up, post
 from bench.report import finish, versions_in
 
 MAKER = Path(__file__).parent / "peers" / "own_model_files.py"
+_OLDER = "own-models-older"
+_ROLE = "arn:aws:iam::123456789012:role/any-role"
 _ACCOUNT = "683313688378.dkr.ecr.us-east-1.amazonaws.com"
 
 
@@ -83,12 +85,10 @@ def main(arguments: list[str]) -> None:
     for environment in sorted({kind.made_in for kind in chosen}):
         make(environment)
     table: dict[str, dict[str, Any]] = {}
-    with tempfile.TemporaryDirectory() as scratch:
-        settings = {"PENSTOCK_CONTROL_STATE_DIR": f"{scratch}/state"}
-        with penstock_up(settings=settings) as base_url:
-            for kind in chosen:
-                table[kind.name] = _tried(base_url, kind, Path(scratch), again=not options.no_again)
-                print(f"{kind.name:16} {json.dumps(table[kind.name])}", flush=True)
+    with tempfile.TemporaryDirectory() as scratch, penstock_up() as base_url:
+        for kind in chosen:
+            table[kind.name] = _tried(base_url, kind, Path(scratch), again=not options.no_again)
+            print(f"{kind.name:16} {json.dumps(table[kind.name])}", flush=True)
     right = sum(row["verdict"] == "right" for row in table.values())
     finish(
         "own_models",
@@ -151,7 +151,7 @@ def _by_boto3(base_url: str, endpoint: str, kind: OwnKind, folder: Path) -> None
     client.create_model(
         ModelName=endpoint,
         PrimaryContainer=container,
-        ExecutionRoleArn="arn:aws:iam::1:role/any-role",
+        ExecutionRoleArn=_ROLE,
     )
     variant = {
         "VariantName": "AllTraffic", "ModelName": endpoint, "InitialInstanceCount": 1,

@@ -100,13 +100,17 @@ def penstock_up(
     *,
     program: Sequence[str] = ("penstock",),
     settings: Mapping[str, str] | None = None,
+    state_dir: Path | None = None,
 ) -> Iterator[str]:
-    """A fresh server with an empty state directory; yields its base URL.
+    """A server; yields its base URL.
 
     `program`: the module that is run, and arguments before those of the command `up`. `settings`:
-    of the server, as variables of its environment.
+    of the server, as variables of its environment. `state_dir`: None: an empty one.
     """
-    with penstock_process(python, program=program, settings=settings) as (base_url, _):
+    with penstock_process(python, program=program, settings=settings, state_dir=state_dir) as (
+        base_url,
+        _,
+    ):
         yield base_url
 
 
@@ -116,10 +120,12 @@ def penstock_process(
     *,
     program: Sequence[str] = ("penstock",),
     settings: Mapping[str, str] | None = None,
+    state_dir: Path | None = None,
 ) -> Iterator[tuple[str, int]]:
     """The same; yields the id of its process too."""
     port, grpc_port = free_port(), free_port()
-    with tempfile.TemporaryDirectory() as state:
+    with tempfile.TemporaryDirectory() as empty:
+        state = str(state_dir or empty)
         argv = [
             *(str(python), "-m", *program, "up", "--host", "127.0.0.1"),
             *("--port", str(port), "--grpc-port", str(grpc_port), "--state-dir", state),

@@ -1,4 +1,4 @@
-"""A model on mosec, one worker: `first_answer_mosec.py --port N`; `first_answer_predict` says which."""
+"""A model on mosec, one worker: `first_answer_mosec.py --port N`."""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
 """What a person writes for a server that takes no model files: load the file, predict rows."""
 
+# ruff: noqa: PLC0415 - each function needs the libraries of its kind alone
+
 from __future__ import annotations
 
 import os

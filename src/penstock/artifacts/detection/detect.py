@@ -23,7 +23,12 @@ from typing import Any
 
 from penstock.artifacts.description import model_yaml
 from penstock.artifacts.description.builds import chosen_build, read_builds
-from penstock.artifacts.description.description import Batching, ModelDescription, ModelInside
+from penstock.artifacts.description.description import (
+    PRECISION_AS_MADE,
+    Batching,
+    ModelDescription,
+    ModelInside,
+)
 from penstock.artifacts.description.yaml_tree import read_tree
 from penstock.artifacts.detection.generation_layout import completed as completed_generation
 from penstock.artifacts.detection.generation_layout import language_model
@@ -349,6 +354,8 @@ def _bare_model(
         framework=facts.framework,
         handler=record.predictor,
     )
+    if "precision" in record.options:
+        described = dataclasses.replace(described, precision=PRECISION_AS_MADE)
     if record.beside_tokenizers:
         described = text_model(root, record.name, file) or described
     later = records[records.index(record) + 1 :] if record in records else ()

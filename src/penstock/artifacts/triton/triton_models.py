@@ -15,7 +15,11 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from penstock.artifacts.description.description import ModelDescription, ModelInside
+from penstock.artifacts.description.description import (
+    PRECISION_AS_MADE,
+    ModelDescription,
+    ModelInside,
+)
 from penstock.artifacts.files.model_files import inside
 from penstock.artifacts.files.paths import shown
 from penstock.artifacts.triton.config import ENSEMBLE, TritonConfig, backends, parse_config
@@ -124,6 +128,7 @@ def describe(folder: Path, *, runtime: str, trusted: bool) -> ModelDescription:
         triton_python=own_code,
         parameters=config.parameters,
         packed_environment=config.packed_environment if own_code else "",
+        precision=PRECISION_AS_MADE if "precision" in chosen.options else "",
         warmup=config.warmup,
     )
 
