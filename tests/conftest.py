@@ -57,9 +57,11 @@ SKIPS_ALLOWED: dict[str, tuple[str, ...]] = {
         r"promtool \(Debian's package prometheus\) is missing",
         r"PostgreSQL's initdb and postgres are not on PATH",
         r"PostgreSQL can't run as root, and there is no other user",
+        r"no other Python is installed on this machine",
     ),
     # An engine of several GB for three tests, which takes minutes to start on a processor.
     "vLLM, which `make test` does not install": (r"no environment vllm: .*",),
+    "TensorFlow, 2 GB for tests of Keras and of SavedModel": (r"no environment keras: .*",),
 }
 
 

@@ -196,7 +196,9 @@ def test_torchscript_is_served_as_the_toolkit_chooses_it(tmp_path: Path) -> None
     torchscript(tmp_path / "model.pt")
     assert found(tmp_path, PYTORCH).description.file == "model.pt"
     (tmp_path / "model.pt").rename(tmp_path / "other.pt")
-    assert error_of(lambda: found(tmp_path, PYTORCH)).code == "artifact-untrusted"
+    assert error_of(lambda: found(tmp_path, PYTORCH)).code == "artifact-ambiguous"
+    for name in ("net.pth", "other.pt"):
+        (tmp_path / name).unlink()
     with zipfile.ZipFile(tmp_path / "model.pt", "w") as archive:
         archive.writestr("m/data.pkl", b"pickled tensors")
     assert error_of(lambda: found(tmp_path, PYTORCH)).code == "artifact-untrusted"

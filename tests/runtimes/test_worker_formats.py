@@ -69,7 +69,7 @@ def context(folder: Path, python: str = "") -> LoadContext:
     found = detect(folder)
     return LoadContext(
         model_dir=found.root, description=found.description, endpoint_name="e",
-        variant_name="v", cores=1.0, memory_bytes_max=0, interpreter=python, isolated=False,
+        variant_name="v", cores=1.0, memory_bytes_max=0, interpreter=python,
     )  # fmt: skip
 
 

@@ -125,8 +125,11 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]
 
 @pytest.fixture(scope="module")
 def toolkit_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with up(tmp_path_factory.mktemp("server"), python=str(python_of("compile"))) as server:
-        yield server
+    """Its own environment has the frameworks: none is made for the versions of the images."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("PENSTOCK_CONTROL_ENVIRONMENTS", "off")
+        with up(tmp_path_factory.mktemp("server"), python=str(python_of("compile"))) as server:
+            yield server
 
 
 def test_the_multi_model_sample_serves_with_model_fn_alone(

@@ -104,6 +104,12 @@ _DETECT = (
     "artifacts/test_artifact_generation.py",
     "artifacts/test_artifact_model_yaml.py",
 )
+_PREDICTORS = (
+    "runtimes/predictors/test_answers.py",
+    "runtimes/predictors/test_hostile_files.py",
+    "runtimes/predictors/test_algorithm.py",
+)
+_FOREIGN = ("artifacts/test_artifact_foreign_files.py",)
 _MODEL_YAML = ("artifacts/test_artifact_model_yaml_edges.py", *_DETECT)
 _TRITON = (
     "artifacts/test_artifact_triton_edges.py",
@@ -414,6 +420,22 @@ TESTS_OF: dict[str, tuple[str, ...]] = {
         "artifacts/test_artifact_cache.py",
     ),
     "artifacts/description/description.py": ("artifacts/test_artifact_description.py", *_DETECT),
+    "artifacts/detection/boosters.py": _PREDICTORS,
+    "artifacts/detection/keras_files.py": _FOREIGN,
+    "artifacts/detection/pickles.py": _PREDICTORS,
+    "artifacts/detection/predictors.py": _PREDICTORS,
+    "artifacts/detection/runtime_reason.py": ("runtimes/test_runtime_fallback.py", *_DETECT),
+    "artifacts/detection/server_code.py": _FOREIGN,
+    "artifacts/detection/toolkits.py": ("artifacts/test_artifact_toolkits.py",),
+    "artifacts/detection/torch_files.py": (*_FOREIGN, "artifacts/test_artifact_toolkits.py"),
+    "artifacts/detection/unserved.py": ("artifacts/test_artifact_exports.py", *_FOREIGN, *_DETECT),
+    "artifacts/files/onnx_header.py": (
+        "artifacts/test_artifact_onnx_header.py",
+        "runtimes/test_runtime_fallback.py",
+    ),
+    "artifacts/files/user_code.py": ("artifacts/test_artifact_toolkits.py", *_FOREIGN),
+    "artifacts/triton/refused_fields.py": ("api/test_refused_members.py", *_TRITON),
+    "core/machine/server_start.py": ("core/test_core_server_start.py",),
     "artifacts/detection/detect.py": (
         *_DETECT,
         "artifacts/test_artifact_ensemble.py",

@@ -9,13 +9,13 @@ code defines always wins; that is decided where the model is loaded.
 from __future__ import annotations
 
 import dataclasses
-import zipfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
 from penstock.artifacts.description.description import ModelDescription
 from penstock.artifacts.detection.generation_layout import is_language_model
+from penstock.artifacts.detection.torch_files import TORCHSCRIPT, kind_of
 from penstock.artifacts.files.user_code import code_facts
 from penstock.runtimes import registry
 from penstock.runtimes.record import Interface, RuntimeRecord
@@ -116,16 +116,4 @@ def _torchscript_file(root: Path) -> str:
     files = [path for pattern in _TORCHSCRIPT for path in sorted(root.glob(pattern))]
     named = [path for path in files if path.name == "model.pt"]
     chosen = named or files
-    return chosen[0].name if len(chosen) == 1 and _is_torchscript(chosen[0]) else ""
-
-
-def _is_torchscript(path: Path) -> bool:
-    """A zip archive with code and constants, which pickled tensors do not have."""
-    try:
-        with zipfile.ZipFile(path) as archive:
-            names = archive.namelist()
-    except (OSError, zipfile.BadZipFile, ValueError, NotImplementedError):
-        return False
-    return any(name.endswith("/constants.pkl") for name in names) and any(
-        "/code/" in name for name in names
-    )
+    return chosen[0].name if len(chosen) == 1 and kind_of(chosen[0]) == TORCHSCRIPT else ""
