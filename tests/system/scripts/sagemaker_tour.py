@@ -1,6 +1,6 @@
 """Run by the client's own environment: the model classes of the unmodified SageMaker SDK v2.
 
-Runs where `v2.py`, `model.tar.gz` and `code/inference.py` are; AWS's variables name server and S3.
+Runs where `v2.py`, `model.tar.gz` and what it needs are; AWS's variables name server and S3.
 Prints one JSON object: what `v2.py` prints, then for each class whether its code is an archive of
 its own, and what its predictor answers.
 """
@@ -11,6 +11,7 @@ import contextlib
 import io
 import json
 import runpy
+from pathlib import Path
 
 import numpy
 import sagemaker
@@ -31,7 +32,7 @@ def main() -> None:
     given = {
         "model_data": session.upload_data("model.tar.gz", key_prefix="weights"),
         "entry_point": "inference.py",
-        "source_dir": "code",
+        "source_dir": str(Path(__file__).with_name("sagemaker_code")),
         "role": "arn:aws:iam::123456789012:role/any",
         "sagemaker_session": session,
     }
