@@ -5,12 +5,17 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Mapping
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 LOG_LEVEL = "SAGEMAKER_CONTAINER_LOG_LEVEL"
 
+if TYPE_CHECKING:
+    _Handler = logging.StreamHandler[TextIO]
+else:  # Python 3.10, which a model may run in, has no parameters there
+    _Handler = logging.StreamHandler
 
-class CurrentOutput(logging.StreamHandler[TextIO]):
+
+class CurrentOutput(_Handler):
     """Writes to the standard error of the moment: a shared process changes it with each model."""
 
     def __init__(self) -> None:
