@@ -109,9 +109,9 @@ def _run(given: argparse.Namespace, stack: contextlib.ExitStack) -> None:
     )
     print("\n".join(latency.table(result["latency_ms"])))
     (given.out / "result.json").write_text(json.dumps(result, indent=1), encoding="utf-8")
-    print(json.dumps(result["day"] | {"latency_ms": result["latency_ms"]}), flush=True)
     for name in ("result.json", "usage.json", "cost.html"):
         say(f"written: {given.out / name}")
+    print(json.dumps(result["day"] | {"latency_ms": result["latency_ms"]}), flush=True)
 
 
 def _cost(given: argparse.Namespace, answered: int) -> dict[str, Any]:
