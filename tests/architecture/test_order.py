@@ -50,6 +50,14 @@ def test_a_class_name_exists_once(top: Path) -> None:
     assert {name: found for name, found in places.items() if len(found) > 1} == {}
 
 
+def test_a_name_of_a_test_file_exists_once() -> None:
+    """Folders of tests are no packages: pytest imports the second of a name as the first."""
+    places = defaultdict(list)
+    for path in TESTS.rglob("test_*.py"):
+        places[path.name].append(str(path.relative_to(TESTS)))
+    assert {name: found for name, found in places.items() if len(found) > 1} == {}
+
+
 def test_no_floor_holds_more_files_than_one_look_takes_in() -> None:
     counts = {str(folder.relative_to(SOURCE)): len(list(folder.glob("*.py"))) for folder in FOLDERS}
     assert {folder: count for folder, count in counts.items() if count > FILES_MAX} == {}

@@ -114,7 +114,7 @@ def site(s3_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SdkS
             environment.setenv(name, value)
         environment.delenv("AWS_ENDPOINT_URL", raising=False)
         # The SDK names an image of PyTorch, whose environment would be gigabytes; see
-        # tests/instance/test_environments.py for what an image's name brings.
+        # tests/instance/test_models_environments.py for what an image's name brings.
         environment.setenv("PENSTOCK_CONTROL_ENVIRONMENTS", "off")
         server = Server(folder / "state").start()
     yield SdkSite(server, s3_url, folder)
