@@ -16,6 +16,7 @@ import numpy as np
 
 from penstock.artifacts.description.description import TensorSpec
 from penstock.errors import ModelError
+from penstock.instance.codecs.infer_metadata import InferMetadata
 from penstock.runtimes.tensor_bytes import NUMPY, name_of
 
 JSON: Final = "application/json"
@@ -75,12 +76,19 @@ def in_rows(model: CodecModel, outputs: Tensors) -> bool:
 class Decoded:
     """A request's rows, and the encoder of its answer."""
 
-    __slots__ = ("encode", "rows", "tensors")
+    __slots__ = ("encode", "metadata", "rows", "tensors")
 
-    def __init__(self, tensors: Tensors, rows: int, encode: Encode) -> None:
+    def __init__(
+        self,
+        tensors: Tensors,
+        rows: int,
+        encode: Encode,
+        metadata: InferMetadata | None = None,
+    ) -> None:
         self.tensors = tensors
         self.rows = rows
         self.encode = encode
+        self.metadata = metadata  #: None where the form of the body has none
 
 
 def bad(message: str, *, code: str = "bad-input", status: int = 400, hint: str = "") -> ModelError:
