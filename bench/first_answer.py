@@ -22,7 +22,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,7 @@ from tools.environments import interpreter, make
 from tools.free_port import free_port
 
 from bench.machine import OthersLoad, foreground
-from bench.processes import penstock_up, post, running
+from bench.processes import Running, penstock_up, post, running
 from bench.report import ROOT, finish, spread, versions_in
 
 PEERS = Path(__file__).parent / "peers"
@@ -78,7 +78,7 @@ def main(arguments: list[str]) -> None:
         "first_answer",
         {"vs_best_worst": worst, **figures},
         rounds=options.rounds,
-        others_load=others.mean,
+        others_cores=round(others.cores, 2),
         versions={
             name: versions_in(name, "mlserver", "bentoml", "mosec", "scikit-learn", "xgboost")
             for name in ENVIRONMENTS
@@ -159,7 +159,7 @@ def _penstock(base_url: str, *arguments: str) -> None:
 # Peers: each starts a server for one model in a folder of its own, and knows how to ask it.
 
 Ask = Callable[[OwnModel], Any]
-Start = Callable[[OwnModel, Path], contextlib.AbstractContextManager[Ask]]
+Start = Callable[[OwnModel, Path], contextlib.AbstractContextManager[tuple[Running, Ask]]]
 
 
 def _until_right(start: Start, model: OwnModel, folder: Path) -> float:
@@ -167,14 +167,19 @@ def _until_right(start: Start, model: OwnModel, folder: Path) -> float:
     folder.mkdir(parents=True)
     shutil.copy(model.folder / model.file, folder / model.file)
     began = time.monotonic()
-    with start(model, folder) as ask:
-        while True:
-            with contextlib.suppress(OSError, ValueError):
-                if model.is_right(ask(model)):
+    last = "nothing"
+    with start(model, folder) as (server, ask):
+        while not server.ended():
+            try:
+                if model.is_right(answer := ask(model)):
                     return time.monotonic() - began
+                last = f"it answered {answer}"
+            except (OSError, ValueError) as error:
+                last = str(error)
             if time.monotonic() > began + TIMEOUT_S:
-                raise TimeoutError(f"no right answer within {TIMEOUT_S:g} s")
+                raise TimeoutError(f"no right answer within {TIMEOUT_S:g} s; last: {last}")
             time.sleep(0.02)
+    raise AssertionError("unreachable: a server that ended raises")
 
 
 def _peers(kind: str) -> dict[str, Start]:
@@ -194,7 +199,7 @@ _MLSERVER = {
 
 
 @contextlib.contextmanager
-def _mlserver(model: OwnModel, folder: Path, *, workers: int) -> Iterator[Ask]:
+def _mlserver(model: OwnModel, folder: Path, *, workers: int) -> Iterator[tuple[Running, Ask]]:
     ports = {f"{name}_port": free_port() for name in ("http", "grpc", "metrics")}
     settings = {"host": "127.0.0.1", "parallel_workers": workers, "debug": False, **ports}
     (folder / "settings.json").write_text(json.dumps(settings))
@@ -212,12 +217,12 @@ def _mlserver(model: OwnModel, folder: Path, *, workers: int) -> Iterator[Ask]:
         answer = json.loads(post(url, json.dumps({"inputs": [tensor]}).encode()))
         return answer["outputs"][0]["data"]
 
-    with running([str(_binary("mlserver")), "start", str(folder)], env=_quiet()):
-        yield ask
+    with running([str(_binary("mlserver")), "start", str(folder)], env=_quiet()) as server:
+        yield server, ask
 
 
 @contextlib.contextmanager
-def _bentoml(model: OwnModel, folder: Path) -> Iterator[Ask]:
+def _bentoml(model: OwnModel, folder: Path) -> Iterator[tuple[Running, Ask]]:
     port = free_port()
     service = PEERS / "first_answer_bentoml.py"
     shutil.copy(service, folder / "service.py")
@@ -229,12 +234,12 @@ def _bentoml(model: OwnModel, folder: Path) -> Iterator[Ask]:
     argv = [str(_binary("bentoml")), "serve", "service:Model", "--working-dir", str(folder)]
     argv += ["--host", "127.0.0.1", "--port", str(port)]
     env = _quiet() | {"MODEL_KIND": model.kind, "MODEL_FILE": str(folder / model.file)}
-    with running(argv, env=env):
-        yield ask
+    with running(argv, env=env) as server:
+        yield server, ask
 
 
 @contextlib.contextmanager
-def _mosec(model: OwnModel, folder: Path) -> Iterator[Ask]:
+def _mosec(model: OwnModel, folder: Path) -> Iterator[tuple[Running, Ask]]:
     port = free_port()
     url = f"http://127.0.0.1:{port}/inference"
 
@@ -244,15 +249,15 @@ def _mosec(model: OwnModel, folder: Path) -> Iterator[Ask]:
     argv = [str(interpreter("mosec-models")), str(PEERS / "first_answer_mosec.py")]
     argv += ["--address", "127.0.0.1", "--port", str(port)]
     env = _quiet() | {"MODEL_KIND": model.kind, "MODEL_FILE": str(folder / model.file)}
-    with running(argv, env=env):
-        yield ask
+    with running(argv, env=env) as server:
+        yield server, ask
 
 
 def _binary(name: str) -> Path:
     return interpreter(name).parent / name
 
 
-def _quiet() -> Mapping[str, str]:
+def _quiet() -> dict[str, str]:
     """Peers' own services are imported from their folders, and nobody is told of their use."""
     return {"BENTOML_DO_NOT_TRACK": "true", "PYTHONPATH": str(PEERS)}
 

@@ -129,8 +129,9 @@ PEERS: dict[str, Environment] = {
     "keras": Environment(("keras>=3", "tensorflow-cpu", "orjson", "msgspec"), bytecode=False),
     "mosec": Environment(("mosec", "orjson")),
     "mosec-models": Environment(("mosec", "scikit-learn", "xgboost", "lightgbm")),
+    # Its workers ask for a loop where none runs, which newer releases of uvloop refuse.
     "mlserver": Environment(
-        ("mlserver", "mlserver-sklearn", "mlserver-xgboost", "mlserver-lightgbm")
+        ("mlserver", "mlserver-sklearn", "mlserver-xgboost", "mlserver-lightgbm", "uvloop<0.22")
     ),
     "bentoml": Environment(("bentoml", "scikit-learn", "xgboost", "lightgbm")),
     "pytriton": Environment(
