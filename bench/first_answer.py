@@ -39,7 +39,7 @@ PEERS = Path(__file__).parent / "peers"
 MAKER = PEERS / "first_answer_models.py"
 WRITER = "own-models"
 ENVIRONMENTS = ("mlserver", "bentoml", "mosec-models")
-KINDS = ("scikit-learn", "xgboost", "lightgbm")
+KINDS = ("scikit-learn", "xgboost", "lightgbm", "onnx")
 TIMEOUT_S = 180.0
 
 
@@ -183,14 +183,17 @@ def _until_right(start: Start, model: OwnModel, folder: Path) -> float:
 
 
 def _peers(kind: str) -> dict[str, Start]:
+    own_code: dict[str, Start] = {"bentoml": _bentoml, "mosec": _mosec}
+    if kind not in _MLSERVER:
+        return own_code
     return {
         "mlserver": lambda model, folder: _mlserver(model, folder, workers=0),
         "mlserver, 1 worker": lambda model, folder: _mlserver(model, folder, workers=1),
-        "bentoml": _bentoml,
-        "mosec": _mosec,
+        **own_code,
     }
 
 
+#: MLServer has no runtime of the other kinds.
 _MLSERVER = {
     "scikit-learn": "mlserver_sklearn.SKLearnModel",
     "xgboost": "mlserver_xgboost.XGBoostModel",
@@ -267,6 +270,7 @@ def _pip_s(kind: str, scratch: Path) -> float:
     place = scratch / f"{kind}-venv"
     began = time.monotonic()
     subprocess.run([sys.executable, "-m", "venv", str(place)], check=True)
-    argv = [str(place / "bin/python"), "-m", "pip", "install", "-q", kind]
+    package = "onnxruntime" if kind == "onnx" else kind
+    argv = [str(place / "bin/python"), "-m", "pip", "install", "-q", package]
     subprocess.run(argv, check=True, capture_output=True, cwd=ROOT, env={**os.environ})
     return time.monotonic() - began

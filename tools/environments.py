@@ -128,12 +128,12 @@ PEERS: dict[str, Environment] = {
     # TensorFlow takes 2 GB; tests of Keras and of SavedModel skip without it.
     "keras": Environment(("keras>=3", "tensorflow-cpu", "orjson", "msgspec"), bytecode=False),
     "mosec": Environment(("mosec", "orjson")),
-    "mosec-models": Environment(("mosec", "scikit-learn", "xgboost", "lightgbm")),
+    "mosec-models": Environment(("mosec", "scikit-learn", "xgboost", "lightgbm", "onnxruntime")),
     # Its workers ask for a loop where none runs, which newer releases of uvloop refuse.
     "mlserver": Environment(
         ("mlserver", "mlserver-sklearn", "mlserver-xgboost", "mlserver-lightgbm", "uvloop<0.22")
     ),
-    "bentoml": Environment(("bentoml", "scikit-learn", "xgboost", "lightgbm")),
+    "bentoml": Environment(("bentoml", "scikit-learn", "xgboost", "lightgbm", "onnxruntime")),
     "pytriton": Environment(
         ("nvidia-pytriton", "setuptools<81"),
         python="/usr/bin/python3.11",  # its stub is linked against Debian's libpython

@@ -33,6 +33,14 @@ def main(kind: str, folder: str, seed: int) -> None:
         booster = xgboost.train({"max_depth": 4, "seed": seed}, data, num_boost_round=50)
         file, expected = "model.json", booster.predict(xgboost.DMatrix(asked))
         booster.save_model(Path(folder, file))
+    elif kind == "onnx":
+        from skl2onnx import to_onnx
+        from sklearn.ensemble import RandomForestRegressor
+
+        forest = RandomForestRegressor(n_estimators=50, random_state=seed).fit(rows, target)
+        file, expected = "model.onnx", forest.predict(asked)
+        graph = to_onnx(forest, rows[:1].astype(np.float32))
+        Path(folder, file).write_bytes(graph.SerializeToString())
     else:
         import lightgbm
 

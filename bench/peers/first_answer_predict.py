@@ -25,6 +25,14 @@ def loaded() -> Callable[[Any], list[float]]:
 
         def predict(rows: Any) -> Any:
             return booster.predict(xgboost.DMatrix(rows))
+    elif kind == "onnx":
+        import onnxruntime
+
+        session = onnxruntime.InferenceSession(file)
+        taken = session.get_inputs()[0].name
+
+        def predict(rows: Any) -> Any:
+            return session.run(None, {taken: rows.astype(np.float32)})[0].reshape(-1)
     else:
         import lightgbm
 
