@@ -27,7 +27,14 @@ REQUIREMENTS: Final = (
 )
 #: What the compiler imports besides. OpenVINO, which proves the model here, is the one that serves.
 _COPIED: Final = ("msgspec", "numpy", "openvino", "orjson", "pyyaml", "tokenizers")
-_IMPORTED: Final = ("openvino", "torch", "transformers", "nncf", "safetensors.torch")
+#: BertModel brings what all models of transformers import.
+_IMPORTS: Final = (
+    "import nncf",
+    "import openvino",
+    "import safetensors.torch",
+    "import torch",
+    "from transformers import BertModel",
+)
 
 
 def environment_spec() -> EnvironmentSpec:
@@ -36,7 +43,7 @@ def environment_spec() -> EnvironmentSpec:
         python=interpreters.own(),
         framework=REQUIREMENTS,
         copied=with_needed(_COPIED),
-        imported=_IMPORTED,
+        imports=_IMPORTS,
         what="the environment that compiles models",
     )
 

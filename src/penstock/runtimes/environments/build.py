@@ -262,19 +262,19 @@ class EnvironmentBuilder:
         return missing
 
     def _import_once(self) -> None:
-        """Only modules that are really imported get bytecode: to compile all of PyTorch's and
-        transformers' takes longer than to download them. What can't be imported fails here."""
-        if not self.spec.imported:
+        """Only what is really imported gets bytecode: to compile all of PyTorch and transformers
+        takes longer than to download them. What can't be imported fails here."""
+        if not self.spec.imports:
             return
-        modules = ", ".join(self.spec.imported)
-        argv = [self._python(), "-I", "-c", f"import {modules}"]
-        self.installer.log(f"environment: importing {modules}")
-        self.installer.run(argv, f"importing {modules}", network=False)
+        doing = "importing what was installed"
+        self.installer.log(f"environment: {doing}")
+        argv = [self._python(), "-I", "-c", "\n".join(self.spec.imports)]
+        self.installer.run(argv, doing, network=False)
 
     # Parts of commands
 
     def _command(self, verb: str) -> list[str]:
-        bytecode = not self.spec.imported
+        bytecode = not self.spec.imports
         if uv := _uv():
             argv = [uv, "pip", verb, "--quiet", "--python", self._python()]
             return [*argv, "--compile-bytecode"] if bytecode else argv

@@ -31,8 +31,8 @@ class EnvironmentSpec:
     packed_digest: str = ""
     #: `NAME==VERSION` of packages that are copied from the server's own environment
     copied: tuple[str, ...] = ()
-    #: Modules that are imported once when it is built: with these no other one gets bytecode
-    imported: tuple[str, ...] = ()
+    #: Statements that are run once when it is built: only what they import gets bytecode then
+    imports: tuple[str, ...] = ()
     what: str = "the model's environment"  #: for errors
 
     @property
@@ -55,7 +55,7 @@ class EnvironmentSpec:
             sorted(self.framework),
             self.accelerated,
             self.packed_digest,
-            *([self.copied, self.imported] if self.copied or self.imported else []),
+            *([self.copied, self.imports] if self.copied or self.imports else []),
         )
         return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:24]
 
