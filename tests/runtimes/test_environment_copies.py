@@ -1,4 +1,4 @@
-"""An environment with copies of the server's own packages, whose imports are run when it is built."""
+"""An environment with copies of the server's own packages, and with imports that are run once."""
 
 from __future__ import annotations
 
