@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.compile.serving import child_failure
+from penstock.compile.child import child_failure
 from penstock.core.deployment.slot_retries import is_permanent
 
 

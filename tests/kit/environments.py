@@ -1,7 +1,7 @@
 """The environments beside `.venv` that tests start processes in (see `tools/environments.py`), and
 those of models: `model_python("scikit-learn==1.2.2")` is a Python with these packages, which is
-built once for all tests of this tree by the way that a server builds them. `wheel` writes a tiny
-package."""
+built once for all tests of this tree by the way that a server builds them; `share_environments`
+lets a server use those. `wheel` writes a tiny package."""
 
 from __future__ import annotations
 
@@ -40,6 +40,16 @@ def printed_by(name: str, *argv: str, seconds: float = 110, given: str = "") -> 
     )  # fmt: skip
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
     return done.stdout
+
+
+def share_environments(state_dir: Path) -> Path:
+    """A state directory, which is not there yet, of a server that builds environments once for all
+    tests of this tree."""
+    shared = environments.VENVS / "models"
+    shared.mkdir(parents=True, exist_ok=True)
+    (state_dir / "cache").mkdir(parents=True)
+    (state_dir / "cache" / "environments").symlink_to(shared)
+    return state_dir
 
 
 @functools.cache

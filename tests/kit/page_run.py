@@ -31,6 +31,7 @@ from pathlib import Path
 from typing import IO, Final
 
 from tests.kit import page_checks
+from tests.kit.environments import share_environments
 from tests.kit.pages import NETWORK, ROOT, SERVER_RUNNING, PageBlock, blocks, differs, head
 
 from tools import environments
@@ -69,7 +70,8 @@ class PageFailed(Exception):
 class PageRun:
     """One page, block by block. `close()` ends whatever it started."""
 
-    def __init__(self, folder: Path, *, network: bool = False) -> None:
+    def __init__(self, folder: Path, *, network: bool = False, shared: bool = False) -> None:
+        """`shared`: a server of the page has the environments of all tests of this tree."""
         self.folder = folder
         self.checkout = folder / "checkout"
         self.state = folder / "shell-state"
@@ -81,6 +83,8 @@ class PageRun:
         self._sessions: dict[str, Session] = {}
         home = folder / "home"
         home.mkdir()
+        if shared:
+            share_environments(home / ".local" / "share" / "penstock")
         copy_checkout(self.checkout)
         offline = {} if in_namespace() else _way_to_the_index() if network else _no_way_out()
         self.environment = {"HOME": str(home), "PATH": _SYSTEM_PATH, "LANG": "C.UTF-8"} | offline
@@ -310,8 +314,10 @@ def alone() -> Iterator[None]:
 
 def run_page(path: Path) -> Counter[str]:
     """Raises PageFailed."""
+    # PyTorch, for a Hugging Face folder, takes a minute: it is built once for all tests.
+    shared = any(block.words.get("with") == "compile" for block in blocks(path))
     with alone(), tempfile.TemporaryDirectory(prefix="page-") as folder:
-        page = PageRun(Path(folder), network=NETWORK in head(path))
+        page = PageRun(Path(folder), network=NETWORK in head(path), shared=shared)
         try:
             if SERVER_RUNNING in head(path):
                 page.terminal(".venv/bin/penstock up", None)

@@ -332,7 +332,7 @@ def penstock(
     env = os.environ | said | options.pop("env", {})
     done = subprocess.run(
         [sys.executable, "-m", "penstock", *words],
-        capture_output=True, text=True, check=False, timeout=110, env=env, **options,
+        capture_output=True, text=True, check=False, env=env, **{"timeout": 110} | options,
     )  # fmt: skip
     assert status in (None, done.returncode), (words, done.stdout, done.stderr)
     return done

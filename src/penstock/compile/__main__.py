@@ -2,14 +2,16 @@
 
 An instance starts it, or a compile of several builds (`builds`), which passes all OPTIONS as JSON.
 It prints its steps, and after a failure its error as one line of JSON, for the starting process to
-raise. It ends with the process that started it, whose end closes standard input. The next compile
-removes anything that is left half made (`staging`).
+raise. It ends with the process that started it, whose end closes standard input; behind walls a
+guard ends it instead, and there is no such pipe. The next compile removes anything that is left
+half made (`staging`).
 """
 
 from __future__ import annotations
 
 import json
 import os
+import stat
 import sys
 import threading
 from pathlib import Path
@@ -43,5 +45,6 @@ def end_with_parent() -> None:
 if __name__ == "__main__":
     if len(sys.argv) < 5:
         os.nice(_NICENESS)
-    threading.Thread(target=end_with_parent, daemon=True).start()
+    if stat.S_ISFIFO(os.fstat(0).st_mode):
+        threading.Thread(target=end_with_parent, daemon=True).start()
     raise SystemExit(main(*sys.argv[1:5]))

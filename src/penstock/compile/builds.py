@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from penstock.artifacts.description.builds import write_builds
+from penstock.compile.child import child_failure, start_child
 from penstock.compile.contract import Options, Say, options_text
 from penstock.compile.report import read_report
-from penstock.compile.serving import child_failure, start_child
 from penstock.compile.staging import check_free, staged
 from penstock.core.models.instruction_sets import NAMES, Build, can_run, demand, named
 from penstock.errors import CallerError, ModelError

@@ -2,7 +2,8 @@
 
 An instance calls this with an unpacked Hugging Face directory. A separate process compiles, so that
 no server imports PyTorch, under a lock per content, so that ten copies of a model compile it once.
-Entries appear by one rename and never change.
+Where the server's Python has no libraries for it, it runs in an environment of its own
+(`environment`). Entries appear by one rename and never change.
 """
 
 from __future__ import annotations
@@ -11,23 +12,24 @@ import hashlib
 import json
 import os
 import subprocess
-import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 from penstock import __version__
 from penstock.artifacts.description import model_yaml
 from penstock.artifacts.detection.generation_layout import is_language_model
+from penstock.compile.child import child_failure, start_child, start_walled, status_of
 from penstock.compile.libraries import missing
 from penstock.compile.source.source import open_source
 from penstock.compile.targets import AUTO, target_of
-from penstock.core.blame.crashed_instances import is_crash
 from penstock.distribution import install_command
 from penstock.durable_files import try_lock
-from penstock.errors import CallerError, ModelError, NotNowError, PenstockError, from_dict
+from penstock.errors import CallerError, NotNowError
+from penstock.runtimes.confinement.walls import make_scratch, remove_scratch
+from penstock.runtimes.environments.store import EnvironmentLease, EnvironmentMade
 from penstock.runtimes.processor import instruction_set_here
 
 _POLL_S = 0.1
@@ -61,6 +63,7 @@ def compile_for_serving(
     timeout_s: float = 3600.0,
     cancelled: threading.Event | None = None,
     log: Callable[[str], None] = lambda line: None,
+    environment: Callable[[], EnvironmentLease] | None = None,
 ) -> Path:
     """The artifact that `root` compiles to, from the cache if it was compiled before.
 
@@ -75,9 +78,12 @@ def compile_for_serving(
             weights for language models, whose speed is that of reading the weights.
         cancelled: once it is set, the compile soon stops.
         log: called on a thread with each line that the compile prints.
+        environment: gives one to compile in, where the server's own Python can't; None: there is
+            none.
 
     Raises CallerError (`compile-not-installed`, and those of the compile, `parity-failed` among
-    them), NotNowError (`compile-timeout`, `compile-cancelled`), ModelError (`compile-crashed`).
+    them), NotNowError (`compile-timeout`, `compile-cancelled`), ModelError (`compile-crashed`), and
+    what `environment` raises.
     """
     root = _step_into(root)
     if target == AUTO:
@@ -91,21 +97,33 @@ def compile_for_serving(
     if (entry / model_yaml.FILE_NAME).is_file():
         os.utime(entry)  # marks the time of last use
         return entry
+    until = time.monotonic() + timeout_s
+    cache_dir.mkdir(parents=True, exist_ok=True)
+    with _libraries(environment) as made, _locked(cache_dir / f".{key}.lock", until, cancelled):
+        if not (entry / model_yaml.FILE_NAME).is_file():
+            _compile_in_child(root, entry, target, made, until, cancelled, log)
+    return entry
+
+
+@contextmanager
+def _libraries(
+    environment: Callable[[], EnvironmentLease] | None,
+) -> Iterator[EnvironmentMade | None]:
+    """The environment to compile in, held meanwhile; None: the server's own has what it takes."""
     lacking = missing()
-    if lacking:
+    if not lacking:
+        yield None
+        return
+    if environment is None:
         raise CallerError(
             "compile-not-installed",
             "the model is Hugging Face weights, which must be compiled before they are served, "
             f"and {', '.join(lacking)} are not installed here",
-            hint="Run 'penstock compile' elsewhere and deploy what it makes, or install them here: "
-            + install_command("compile"),
+            hint="Run 'penstock compile' elsewhere and deploy what it makes, set "
+            "control.environments to on, or install them here: " + install_command("compile"),
         )
-    until = time.monotonic() + timeout_s
-    cache_dir.mkdir(parents=True, exist_ok=True)
-    with _locked(cache_dir / f".{key}.lock", until, cancelled):
-        if not (entry / model_yaml.FILE_NAME).is_file():
-            _compile_in_child(root, entry, target, until, cancelled, log)
-    return entry
+    with closing(environment()) as lease:
+        yield lease.made
 
 
 def _step_into(root: Path) -> Path:
@@ -119,14 +137,36 @@ def _compile_in_child(
     root: Path,
     entry: Path,
     target: str,
+    made: EnvironmentMade | None,
     until: float,
     cancelled: threading.Event | None,
     log: Callable[[str], None],
 ) -> None:
+    scratch = make_scratch()
     try:
-        child = start_child([str(root), str(entry), target])
+        arguments = [str(root), str(entry), target]
+        if made is None:
+            child = start_child(arguments)
+        else:
+            child = start_walled(arguments, made, read=root, write=entry.parent, scratch=scratch)
     except OSError as error:
+        remove_scratch(scratch)
         raise NotNowError("no-process", f"no process can be started: {error}") from None
+    try:
+        status, output = _followed(child, until, cancelled, log)
+    finally:
+        remove_scratch(scratch)
+    if status != 0:
+        raise child_failure(status if made is None else status_of(status), output)
+
+
+def _followed(
+    child: subprocess.Popen[str],
+    until: float,
+    cancelled: threading.Event | None,
+    log: Callable[[str], None],
+) -> tuple[int, list[str]]:
+    """The exit status, and what was printed. The child has ended, whatever is raised."""
     _children.add(child.pid)
     with child:
         # Read on a thread: a child would block when it has printed more than a pipe holds.
@@ -150,8 +190,7 @@ def _compile_in_child(
                 child.wait()
             _children.discard(child.pid)
         reader.join(timeout=10.0)
-    if child.returncode != 0:
-        raise child_failure(child.returncode, output)
+    return child.returncode, output
 
 
 @contextmanager
@@ -175,37 +214,4 @@ def _check(until: float, cancelled: threading.Event | None, what: str) -> None:
             "compile-timeout",
             f"{what} took longer than it may",
             hint="Compile it once with 'penstock compile' and deploy what it makes.",
-        )
-
-
-_WORDS_CHARS_MAX = 2000
-
-
-def start_child(
-    arguments: Sequence[str], environment: Mapping[str, str] | None = None
-) -> subprocess.Popen[str]:
-    """Starts `penstock.compile` with these arguments. Raises OSError."""
-    sources = str(Path(__file__).resolve().parents[2])
-    return subprocess.Popen(
-        [sys.executable, "-m", "penstock.compile", *arguments],
-        stdin=subprocess.PIPE,  # the child ends when this closes with our process
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        env={**os.environ, "PYTHONPATH": sources, **(environment or {})},
-    )
-
-
-def child_failure(code: int, output: Sequence[str]) -> PenstockError:
-    """The error: the last line of output as JSON, unless the process died in another way."""
-    try:
-        return from_dict(json.loads(output[-1]))
-    except (ValueError, IndexError, AttributeError):
-        words = "".join(output)[-_WORDS_CHARS_MAX:].strip()
-        story = f"compiling ended with status {code}: {words or 'no output'}"
-        if not is_crash(code):
-            hint = "It is tried again where somebody waits for the model; mostly memory ran out."
-            return ModelError("process-killed", story, hint=hint)
-        return ModelError(
-            "compile-crashed", story, hint="Run 'penstock compile' on the model by hand."
         )

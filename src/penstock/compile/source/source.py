@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from penstock.artifacts.detection import keras_files
 from penstock.artifacts.files.model_files import check_whole, find_model_file
 from penstock.artifacts.sources.fetch import directory_digest
 from penstock.errors import CallerError
@@ -136,6 +137,7 @@ def open_source(path: Path, *, trust: bool) -> Source:
     Raises CallerError: `source-not-found`, `source-unknown`, `source-untrusted`,
     `source-damaged`, `weights-missing`, `weights-damaged`, `model-file-invalid`.
     """
+    _refuse_tensorflow(path)
     if path.is_dir():
         return _directory(path, trust=trust)
     if not path.is_file():
@@ -145,6 +147,23 @@ def open_source(path: Path, *, trust: bool) -> Source:
             hint=f"Give {_UNDERSTOOD}.",
         )
     return _file(path, trust=trust)
+
+
+def _refuse_tensorflow(path: Path) -> None:
+    """Raises CallerError for models of Keras and TensorFlow: other runtimes serve them."""
+    files = [path] if path.is_file() else [*path.glob("*.keras"), *path.glob("*.h5")]
+    if (path / "saved_model.pb").is_file():
+        what, convert = "a SavedModel", "python -m tf2onnx.convert --saved-model DIR"
+    elif any(map(keras_files.kind_of, files)):
+        what, convert = "a model of Keras", "python -m tf2onnx.convert --keras FILE"
+    else:
+        return
+    raise CallerError(
+        "source-unknown",
+        f"{path.name} is {what}, which is not compiled",
+        hint="It is served as it is: penstock deploy NAME FOLDER. To compile it, make an ONNX file "
+        f"of it where TensorFlow is: {convert} --output model.onnx",
+    )
 
 
 def read_json(path: Path) -> dict[str, Any]:

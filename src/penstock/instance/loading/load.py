@@ -35,6 +35,7 @@ from penstock.artifacts.detection.generation_layout import served_as_weights
 from penstock.artifacts.detection.runtime_reason import runtime_reason
 from penstock.artifacts.prepare import prepare
 from penstock.artifacts.sources.source import ArtifactSource
+from penstock.compile.environment import obtain_environment
 from penstock.compile.serving import compile_for_serving, needs_compiling
 from penstock.core.models.instruction_sets import BuildChoice
 from penstock.errors import CallerError, ModelError, NotNowError
@@ -44,9 +45,10 @@ from penstock.instance.loading.phases import COMPILING, FETCHING, LOADING
 from penstock.instance.loading.start import start
 from penstock.instance.settings import InstanceSettings
 from penstock.runtimes import registry
-from penstock.runtimes.base import LaneListener, LoadContext
+from penstock.runtimes.base import INSTALLING, LaneListener, LoadContext
 from penstock.runtimes.confinement import isolated
 from penstock.runtimes.environments.provide import Provider
+from penstock.runtimes.environments.store import EnvironmentLease
 from penstock.runtimes.processor import instruction_set_here
 
 
@@ -227,7 +229,7 @@ async def prepared(
         offline=of_job(call.endpoint),
     )
     await asyncio.to_thread(isolated.check, context)
-    provider = Provider(settings.cache_dir / "environments", settings.artifact.environments)
+    provider = Provider(_environments_dir(settings), settings.artifact.environments)
     environments = await provided(provider, context, until)
     why = runtime_reason(detected, call.source)
     return Prepared(environments.told(context), detected.digest, why, environments)
@@ -274,7 +276,7 @@ def _build(context: LoadContext) -> BuildChoice | None:
 async def _detected(
     call: LoadCall, settings: InstanceSettings, fetch: Fetch | None, phase: Callable[[str], None]
 ) -> Detected:
-    cancelled = threading.Event()
+    cancelled, log = threading.Event(), _model_log(call)
     runtime = call.source.runtime or call.source.image.removeprefix("local://")
 
     def work() -> Detected:
@@ -301,10 +303,28 @@ async def _detected(
             digest=digest,
             timeout_s=call.download_timeout_s,
             cancelled=cancelled,
-            log=_model_log(call),
+            log=log,
+            environment=environment if settings.artifact.environments.enabled else None,
         )
 
+    def environment() -> EnvironmentLease:
+        phase(INSTALLING)
+        lease = obtain_environment(
+            _environments_dir(settings),
+            settings.artifact.environments,
+            cancelled,
+            seconds=call.download_timeout_s,
+            log=log,
+        )
+        phase(COMPILING)
+        return lease
+
     return await brought(call, work, cancelled)
+
+
+def _environments_dir(settings: InstanceSettings) -> Path:
+    """Where this machine's environments are."""
+    return settings.cache_dir / "environments"
 
 
 def _private_dirs(settings: InstanceSettings) -> tuple[Path, ...]:

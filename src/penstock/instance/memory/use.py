@@ -7,10 +7,10 @@ An instance above the limit of its type is ended, with the reason. Instances sha
 without this check, the operating system would end a neighbour, or the server. One measurement may
 hit a short peak, so two in a row are needed.
 
-A compile on deploy does not count. It is work of the platform and not of the model, needs several
-times what the compiled model takes, and ends: an instance that is large enough to serve a model
-must not be too small to receive it. Its limit is the machine's memory, and it is ended before
-anything else where that runs out.
+A compile on deploy does not count, nor does what builds an environment. It is work of the platform
+and not of the model, needs several times what the compiled model takes, and ends: an instance that
+is large enough to serve a model must not be too small to receive it. Its limit is the machine's
+memory, and it is ended before anything else where that runs out.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 
 from penstock.compile.serving import compiling_pids
+from penstock.runtimes.environments.installer import installing_pids
 from penstock.runtimes.workers.memory import own_bytes, tree_pids
 
 LOOK_EVERY_S = 0.5
@@ -28,11 +29,16 @@ _LOOKS_MAX = 2
 _OOM_SCORE_ADJ = 500  #: out of 1000: killed before the server and other people's programs
 
 
+def platform_pids() -> tuple[int, ...]:
+    """Processes of this one that do the platform's work, and not the model's."""
+    return (*compiling_pids(), *installing_pids())
+
+
 class MemoryUse:
     """`look` measures; the fields have the last result. Processes in `exempt`, and all below them,
     exist but are not the model's."""
 
-    def __init__(self, *, exempt: Callable[[], Collection[int]] = compiling_pids) -> None:
+    def __init__(self, *, exempt: Callable[[], Collection[int]] = platform_pids) -> None:
         self.own_bytes = 0  #: total, exempt processes included
         self.model_bytes = 0  #: without exempt processes
         self.model_bytes_max = 0  #: the highest value since the last `begin`

@@ -128,8 +128,8 @@ def around_program(context: LoadContext, scratch: Path) -> Walls | None:
     )
 
 
-def around_installer(read: Iterable[str], write: Iterable[str], *, network: bool) -> Walls:
-    """For a program that installs packages, whose own code may run meanwhile."""
+def around_tool(read: Iterable[str], write: Iterable[str], *, network: bool) -> Walls:
+    """For a program that installs packages, or uses them, so that their own code may run."""
     return Walls(
         (*_SYSTEM, *_python_installation(), *read),
         (*write, *_devices()),

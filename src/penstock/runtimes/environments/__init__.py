@@ -7,9 +7,11 @@
     spec          all that decides an environment's content, and its key
     installer     pip or uv, as a process behind walls
     build         a new environment
+    own_copies    packages that it gets from the server's own
     packed        an environment that the artifact brings as an archive
     store         environments of this machine: locks, last use, failures
-    provide       from a model that is to be loaded to the Python that its processes run
+    provide       from a model that is to be loaded to the Python that its processes run; also
+                  for the compile of a model
 
 It must not know what a model's processes do. The server's own environment is never written to, and
 nothing of an artifact or of an environment runs outside of walls.

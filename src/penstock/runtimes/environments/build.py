@@ -13,7 +13,6 @@ wheels needs no network; else from the index.
 from __future__ import annotations
 
 import dataclasses
-import importlib.metadata
 import importlib.util
 import os
 import shutil
@@ -33,6 +32,7 @@ from penstock.runtimes.environments.installer import (
 )
 from penstock.runtimes.environments.interpreters import Interpreter
 from penstock.runtimes.environments.nearest import nearest, pinned
+from penstock.runtimes.environments.own_copies import copy_distribution
 from penstock.runtimes.environments.packed import unpacked
 from penstock.runtimes.environments.requirements import name_of, without_versions
 from penstock.runtimes.environments.settings import EnvironmentSettings
@@ -96,6 +96,7 @@ class EnvironmentBuilder:
         except InstallFailed as failed:
             framework = self._install_nearest(framework, failed)
         self._add_base()
+        self._import_once()
         self.installer.check_size()
         for note in self.notes:
             log(f"environment: {note}")
@@ -187,6 +188,7 @@ class EnvironmentBuilder:
     def _install_by(self, attempt: _Attempt, framework: tuple[str, ...]) -> None:
         wanted = self.spec.requirements
         lines = [*framework, *wanted.lines, *(str(each) for each in wanted.files)]
+        lines += self._copy_own()
         argv = self._command("install")
         argv += self._sources(attempt.index, framework)
         argv += wanted.options
@@ -249,14 +251,36 @@ class EnvironmentBuilder:
         argv = [*self._command("install"), "--only-binary", ":all:", *missing]
         self.installer.run(argv, f"installing {', '.join(missing)}")
 
+    def _copy_own(self) -> list[str]:
+        """Copies what comes from the server's own environment; the installer then leaves it as it
+        is. Returns the lines of what has to be installed instead."""
+        missing = []
+        for line in self.spec.copied:
+            self.installer.check()
+            if not copy_distribution(name_of(line), self._site()):
+                missing.append(line)
+        return missing
+
+    def _import_once(self) -> None:
+        """Only what is really imported gets bytecode: to compile all of PyTorch and transformers
+        takes longer than to download them. What can't be imported fails here."""
+        if not self.spec.imports:
+            return
+        doing = "importing what was installed"
+        self.installer.log(f"environment: {doing}")
+        argv = [self._python(), "-I", "-c", "\n".join(self.spec.imports)]
+        self.installer.run(argv, doing, network=False)
+
     # Parts of commands
 
     def _command(self, verb: str) -> list[str]:
+        bytecode = not self.spec.imports
         if uv := _uv():
-            return [uv, "pip", verb, "--quiet", "--compile-bytecode", "--python", self._python()]
-        if pip := _pip():
-            return [*pip, "--python", self._python(), verb, "--quiet"]
-        return [self._python(), "-m", "pip", verb, "--quiet"]
+            argv = [uv, "pip", verb, "--quiet", "--python", self._python()]
+            return [*argv, "--compile-bytecode"] if bytecode else argv
+        pip = _pip()
+        argv = [*pip, "--python", self._python()] if pip else [self._python(), "-m", "pip"]
+        return [*argv, verb, "--quiet"] if bytecode else [*argv, verb, "--quiet", "--no-compile"]
 
     def _sources(self, index: bool, framework: tuple[str, ...]) -> list[str]:
         argv = [] if index else ["--no-index"]
@@ -303,7 +327,7 @@ class EnvironmentBuilder:
         last = "\n".join(lines) or "the installer wrote nothing"
         return ModelError(
             "environment-failed",
-            f"the model's environment ({self.spec.shown()}, Python {self.spec.python.version}) "
+            f"{self.spec.what} ({self.spec.shown()}, Python {self.spec.python.version}) "
             f"can't be built; the installer's last lines:\n{last}",
             hint="Name versions that exist for this Python, pack wheels into the archive, or see "
             "docs/howto/environments.md.",
@@ -318,14 +342,3 @@ def _pip() -> list[str]:
     """The server's own pip, which can install into other environments; [] = it has none."""
     found = importlib.util.find_spec("pip") is not None
     return [sys.executable, "-I", "-m", "pip"] if found else []
-
-
-def copy_distribution(name: str, site: Path) -> None:
-    """Copies a package from the server's own environment."""
-    distribution = importlib.metadata.distribution(name)
-    for file in distribution.files or ():
-        if ".." in file.parts or file.suffix == ".pyc":
-            continue  # scripts
-        source, target = Path(str(distribution.locate_file(file))), site / file
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy2(source, target)

@@ -23,7 +23,7 @@ from typing import Final
 
 from penstock.clock import Clock, SystemClock
 from penstock.errors import ModelError, NotNowError
-from penstock.runtimes.confinement.walls import GUARD, around_installer, confines_files
+from penstock.runtimes.confinement.walls import GUARD, around_tool, confines_files
 from penstock.runtimes.environment import for_models, of_environment
 
 LINES_KEPT: Final = 15
@@ -42,6 +42,14 @@ _NOT_PASSED: Final = frozenset(
 )  # fmt: skip
 _CONFIG_FILES: Final = ("~/.config/pip/pip.conf", "~/.pip/pip.conf")
 _SYSTEM_FILES: Final = ("/etc/pip.conf", "/etc/xdg/pip/pip.conf", "/etc/uv/uv.toml")
+
+
+_processes: set[int] = set()
+
+
+def installing_pids() -> tuple[int, ...]:
+    """Processes that install something now: their memory is not the model's."""
+    return tuple(_processes)
 
 
 class InstallFailed(Exception):
@@ -80,7 +88,7 @@ class Installer:
             each.mkdir(parents=True, exist_ok=True)
         environ = installer_environment(home, self.scratch / "tmp", cache or self.scratch / "cache")
         write = [str(self.folder), str(self.scratch), *([str(cache)] if cache else [])]
-        walls = around_installer(
+        walls = around_tool(
             (*self.read, *paths_of(environ)), write, network=network and self.network
         )
         told = walls.told()
@@ -106,10 +114,12 @@ class Installer:
         lines: deque[str] = deque(maxlen=400)
         reader = threading.Thread(target=_read, args=(process, lines), daemon=True)
         reader.start()
+        _processes.add(process.pid)
         try:
             self._wait(process, doing)
         finally:
             _end(process)
+            _processes.discard(process.pid)
             reader.join(timeout=5.0)
         if process.returncode != 0:
             raise InstallFailed(list(lines)[-LINES_KEPT:])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -83,14 +84,39 @@ class Provider:
         if spec is None:
             return None
         context.phase(INSTALLING)
+        read = (str(context.model_dir),)
+        return self.obtain(spec, cancelled, seconds=seconds, log=context.log, read=read)
+
+    def obtain(
+        self,
+        spec: EnvironmentSpec,
+        cancelled: threading.Event,
+        *,
+        seconds: float,
+        log: Callable[[str], None],
+        read: tuple[str, ...] = (),
+    ) -> EnvironmentLease:
+        """The environment that `spec` describes. `read`: what its installer reads besides the
+        system and Python. Raises as `provide`."""
         seconds = min(seconds, self.settings.seconds_max)
         began = self.clock.monotonic()
         store = EnvironmentStore(self.root, self.clock)
-        installer = self._installer(context, spec, store, cancelled, began + seconds, seconds)
+        installer = Installer(
+            folder=self.root,
+            scratch=self.root,
+            read=(*read, spec.python.prefix),
+            network=spec.network,
+            deadline=began + seconds,
+            seconds_max=seconds,
+            bytes_max=self.settings.each_bytes_max,
+            cancelled=cancelled,
+            log=log,
+            clock=self.clock,
+        )
 
         def build(folder: Path, scratch: Path) -> EnvironmentMade:
             installer.folder, installer.scratch = folder, scratch
-            context.log(f"environment: {spec.shown()}, built once for this machine")
+            log(f"environment: {spec.shown()}, built once for this machine")
             builder = EnvironmentBuilder(spec, self.settings, installer, store.wheels)
             built = builder.build()
             return EnvironmentMade(
@@ -103,34 +129,12 @@ class Provider:
                 bytes=size_of(folder),
             )
 
-        lease = store.obtain(spec.key, build, log=context.log, check=installer.check)
+        lease = store.obtain(spec.key, build, log=log, check=installer.check)
         taken = self.clock.monotonic() - began
-        context.log(f"environment: ready, {', '.join(_said(lease.made))} ({taken:.1f} s)")
+        log(f"environment: ready, {', '.join(_said(lease.made))} ({taken:.1f} s)")
         for key in store.evict(self.settings.bytes_max):
-            context.log(f"environment {key} removed: it was the least recently used")
+            log(f"environment {key} removed: it was the least recently used")
         return lease
-
-    def _installer(
-        self,
-        context: LoadContext,
-        spec: EnvironmentSpec,
-        store: EnvironmentStore,
-        cancelled: threading.Event,
-        deadline: float,
-        seconds: float,
-    ) -> Installer:
-        return Installer(
-            folder=self.root,
-            scratch=self.root,
-            read=(str(context.model_dir), spec.python.prefix),
-            network=spec.network,
-            deadline=deadline,
-            seconds_max=seconds,
-            bytes_max=self.settings.each_bytes_max,
-            cancelled=cancelled,
-            log=context.log,
-            clock=self.clock,
-        )
 
 
 def _said(made: EnvironmentMade) -> list[str]:

@@ -18,7 +18,7 @@ _FORM: Final = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnvironmentSpec:
-    """An environment that a model needs."""
+    """An environment that a model needs, or the compile of one."""
 
     python: Interpreter
     requirements: RequirementSet = field(default_factory=RequirementSet)
@@ -29,6 +29,11 @@ class EnvironmentSpec:
     network: bool = True  #: False: all packages come from the artifact
     packed: Path | None = None  #: an archive with the whole environment
     packed_digest: str = ""
+    #: `NAME==VERSION` of packages that are copied from the server's own environment
+    copied: tuple[str, ...] = ()
+    #: Statements that are run once when it is built: only what they import gets bytecode then
+    imports: tuple[str, ...] = ()
+    what: str = "the model's environment"  #: for errors
 
     @property
     def is_empty(self) -> bool:
@@ -50,6 +55,7 @@ class EnvironmentSpec:
             sorted(self.framework),
             self.accelerated,
             self.packed_digest,
+            *([self.copied, self.imports] if self.copied or self.imports else []),
         )
         return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:24]
 

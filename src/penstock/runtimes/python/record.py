@@ -86,8 +86,8 @@ def _refuse_tensorflow(root: Path, file: str) -> None:
             "toolkit-not-served",
             f"{file} defines {' and '.join(sorted(handlers))}: it is written for SageMaker's "
             "TensorFlow Serving container, which is not run here",
-            hint="Convert the SavedModel by `penstock compile`, or write model_fn, which loads it, "
-            "and input_fn, predict_fn and output_fn in place of the handlers.",
+            hint="Deploy the SavedModel without this code, or write model_fn, which loads it, and "
+            "input_fn, predict_fn and output_fn in place of the handlers.",
         )
 
 

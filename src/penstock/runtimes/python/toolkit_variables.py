@@ -122,8 +122,8 @@ TABLE: Final[tuple[ToolkitVariable, ...]] = (
     _Row(
         "SAGEMAKER_TFS_*",
         _R,
-        "TensorFlow Serving is not run here: convert the SavedModel (`penstock compile`), or load "
-        "it in `model_fn`",
+        "TensorFlow Serving is not run here: deploy the SavedModel without code, or load it in "
+        "`model_fn`",
     ),
     _Row("TF_*", _S, "TensorFlow's own variables reach the model's process"),
     _Row("SAGEMAKER_MULTI_MODEL", _N, "the container's `Mode` says whether it is multi-model"),

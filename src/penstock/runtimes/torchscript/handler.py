@@ -20,6 +20,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from penstock.distribution import install_command
 from penstock.errors import ModelError
 from penstock.runtimes.python.default_bodies import decode_default, encode_default
 from penstock.runtimes.python.toolkit_context import Context
@@ -39,9 +40,10 @@ def default_model_fn(model_dir: str, context: Context) -> Any:
         raise ModelError(
             "runtime-not-installed",
             f"the model is a TorchScript program, and its Python has no PyTorch: {error}",
-            hint="Install the extra torch into the server's environment, or let the model have an "
-            "environment of its own. Or compile it: penstock compile MODEL.pt --target cpu-fp32 "
-            "--input x:FP32:-1,4 -o COMPILED, with its arguments' names, dtypes and sizes.",
+            hint="Let the model have an environment of its own (control.environments: on), or "
+            f"install PyTorch for the server: {install_command('torch')}. Or compile it: penstock "
+            "compile MODEL.pt --target cpu-fp32 --input x:FP32:-1,4 -o COMPILED, with its "
+            "arguments' names, dtypes and sizes.",
         ) from None
     file = context.manifest["model"]["serializedFile"]
     device = "cuda" if torch.cuda.is_available() else "cpu"
