@@ -8,9 +8,9 @@ since then columns that count from 1 are shifted, and what is left out is 0. All
 from __future__ import annotations
 
 import csv
-import math
 from typing import Any, Final
 
+from penstock.runtimes.toolkits.bodies import rows_of
 from penstock.runtimes.toolkits.recordio import COLUMNS_MAX, sparse
 
 LIBSVM: Final = ("text/libsvm", "text/x-libsvm")
@@ -18,18 +18,10 @@ _DENSE_SINCE: Final = 3
 
 
 def csv_rows(text: str) -> Any:
-    """An array, by the delimiter that the first line has; an empty cell is missing."""
+    """An array, by the delimiter that the first line has."""
     import numpy as np
 
-    lines = [line for line in text.splitlines() if line.strip()]
-    if not lines:
-        raise ValueError("there are no rows")
-    delimiter = _delimiter(lines[0])
-    rows = [
-        [float(cell) if cell.strip() else math.nan for cell in line.split(delimiter)]
-        for line in lines
-    ]
-    return np.array(rows)
+    return np.array(rows_of(text, _delimiter(text.strip().partition("\n")[0])))
 
 
 def _delimiter(line: str) -> str:

@@ -25,6 +25,7 @@ from penstock.errors import ModelError
 from penstock.runtimes.python import estimators
 from penstock.runtimes.python.tables import bad
 from penstock.runtimes.toolkits import recordio, text_rows
+from penstock.runtimes.toolkits.bodies import media_type
 from penstock.runtimes.toolkits.recordio import RECORDIO
 from penstock.runtimes.xgboost.predictor import booster_of
 
@@ -178,7 +179,7 @@ def _check_width(model: Algorithm, given: int, kind: str) -> None:
 
 def default_output_fn(prediction: tuple[Algorithm, Any], accept: str) -> tuple[bytes, str]:
     model, scores = prediction
-    kind = accept.partition(";")[0].strip().lower()
+    kind = media_type(accept)
     if kind not in _ACCEPTS:
         raise bad(
             f"Accept type {accept[:100]} is not supported. Please use supported accept types: "
