@@ -93,7 +93,9 @@ def test_a_keras_model_needs_its_library_and_no_code(tmp_path: Path) -> None:
     assert (found.runtime, found.framework) == ("keras", ("keras>=3", "tensorflow-cpu"))
     code = put(tmp_path / "b", "model.keras", keras("Dense", "Lambda"))
     assert error_of(lambda: detect(code)).code == "artifact-untrusted"
-    assert detect(code, trusted=True).description.runtime == "keras"
+    for trust in ("trusted", "vouched"):  # it runs behind the walls of its worker for both
+        found = detect(code, **{trust: True}).description
+        assert (found.runtime, found.trusted, found.unconfined) == ("keras", True, False)
 
 
 def test_hdf5_with_weights_alone_is_no_model(tmp_path: Path) -> None:

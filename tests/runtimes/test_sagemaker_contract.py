@@ -76,6 +76,32 @@ def test_defaults_read_and_write_json_csv_and_npy(tmp_path: Path) -> None:
     assert np.load(io.BytesIO(body)).tolist() == [10, 20]
 
 
+@pytest.mark.parametrize(
+    ("prediction", "accept", "body", "kind"),
+    [
+        ("np.float32([0.1, 2])", "text/*", b"0.1\n2.0\n", b"text/csv"),
+        ("np.float32(0.1)", "text/csv", b"0.1\n", b"text/csv"),
+        ("[[['a', 'b'], ['c', 'd']]]", "text/csv", b"a,b,c,d\n", b"text/csv"),
+        ("np.float32([0.1])", "image/*, application/*;q=0.5", b"[0.1]", b"application/json"),
+    ],
+)
+def test_any_value_is_written_as_the_first_type_of_accept_that_there_is(
+    tmp_path: Path, prediction: str, accept: str, body: bytes, kind: bytes
+) -> None:
+    source = f"import numpy as np\n{BASIC.format(prediction)}"
+    assert ask(contract(tmp_path, source), b"[]", accept=accept)[:2] == (body, kind)
+
+
+@pytest.mark.parametrize(("body", "read"), [(b"1,\n", [[1.0, None]]), (b"\n2\n", [[2.0]])])
+def test_csv_is_rows_and_an_empty_cell_is_missing(
+    tmp_path: Path, body: bytes, read: list[list[float | None]]
+) -> None:
+    loaded = contract(tmp_path, BASIC.format("data"))
+    assert json.loads(ask(loaded, body, content_type="text/csv")[0]) == read
+    error = json.loads(ask(loaded, b"# no number\n", content_type="text/csv")[0])
+    assert (error["original_status"], error["code"]) == (400, "bad-input")
+
+
 def test_objects_stay_objects(tmp_path: Path) -> None:
     loaded = contract(tmp_path, BASIC.format("data['a']"))
     assert ask(loaded, b'{"a": [1, "x"]}')[0] == b'[1,"x"]'
@@ -131,7 +157,7 @@ def predict_fn(data, model): return model
         (b'{"status": 429}', {}, 429, "slow down"),
         (b'{"exit": 1}', {}, 500, "SystemExit"),
         (b'{"cancel": 1}', {}, 500, "CancelledError"),
-        (b'{"object": 1}', {}, 500, "cannot be written as JSON: object"),
+        (b'{"object": 1}', {}, 500, "can't be written as application/json: object"),
     ],
 )
 def test_failures_are_answers_with_a_status(

@@ -19,6 +19,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "src"))
 
 from penstock.runtimes.python.sagemaker_contract import SageMakerContract
+from penstock.runtimes.toolkits.text_rows import libsvm_of
 from penstock.wire.frames import RequestMeta, encode_request_meta
 
 JSON, CSV, NPY = "application/json", "text/csv", "application/x-npy"
@@ -237,6 +238,13 @@ def xgboost(folder: Path) -> None:
     )
     for kind in ("text/libsvm", "text/x-libsvm"):
         tell(kind, answer(model, pairs.encode(), kind, JSON), dumped(expected), JSON)
+    for version, rows in (
+        ("2.1.4", [[0, 5, 0, 6], [0, 0, 5, 0]]),
+        ("3.0.5", [[5, 0, 6], [0, 5, 0]]),
+    ):
+        matrix = libsvm_of(version, "0 1:5 3:6\n1 2:5\n")
+        values = matrix if isinstance(matrix, np.ndarray) else matrix.toarray()
+        tell(f"libsvm of {version}", (dumped(values), JSON), dumped(np.array(rows, float)), JSON)
     kind = "application/x-recordio-protobuf"
     single = booster.predict(xgb.DMatrix(np.array(ROWS, np.float32)))
     tell("records", answer(model, records(ROWS), kind, JSON), dumped(single), JSON)

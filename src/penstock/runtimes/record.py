@@ -119,9 +119,14 @@ class RuntimeRecord:
     check: Callable[[Path, str, bool], FileFacts] | None = None
     #: Hugging Face's exporters write its files, so with a tokenizer it may be a text model
     beside_tokenizers: bool = False
-    #: module of ours that loads its files in a worker process: the predictor that
-    #: `python.predictor_contract` asks; "" = it has no such files
-    predictor: str = ""
+    #: Module of ours that loads its files in a worker process and answers for them there
+    #: (`ModelDescription.handler`); "" = it has no such files
+    handler: str = ""
+    #: The handler gives a predictor (`python.predictor_contract`): rows in, tensors out. Else it
+    #: has the functions of SageMaker's contract.
+    predicts: bool = False
+    #: Requirements of the library that the handler needs, where a file does not say its version
+    framework: tuple[str, ...] = ()
     #: (root, image, trusted): the model of an artifact beside one of AWS's images that serves such
     #: files in its own way; None: the image is another one.
     image_layout: Callable[[Path, str, bool], ModelDescription | None] | None = None
@@ -137,10 +142,6 @@ class RuntimeRecord:
     #: As `layout`, for what is asked last: the artifact has no other layout. Raises CallerError
     #: where the model is known and can't be served as it is.
     lone: Callable[[Path, Mapping[str, str]], ModelDescription | None] | None = None
-    #: Requirements of the library that its models need in their worker, and the module of ours that
-    #: answers for them there (`ModelDescription.framework`, `.handler`)
-    framework: tuple[str, ...] = ()
-    handler: str = ""
     triton: Mapping[str, str] = field(
         default_factory=dict
     )  #: backend or platform of config.pbtxt -> the file that Triton takes when none is named
@@ -167,7 +168,7 @@ class RuntimeRecord:
     @property
     def task(self) -> str:
         """The task, where model.yaml has none."""
-        return "tensor" if self.predictor else _TASKS[next(iter(self.loaders))]
+        return "tensor" if self.predicts else _TASKS[next(iter(self.loaders))]
 
     def reads(self, path: Path) -> bool:
         """Whether it loads this model file, by name and content."""
@@ -181,7 +182,7 @@ class RuntimeRecord:
     @property
     def reads_files(self) -> bool:
         """Whether a file alone is a model of it, without code or configuration beside it."""
-        return self.has(Interface.TENSORS) or bool(self.predictor)
+        return self.has(Interface.TENSORS) or self.predicts
 
     def has(self, *interfaces: Interface) -> bool:
         """Whether it has any of these interfaces."""

@@ -27,6 +27,14 @@ def csv_of(rows: list[list[float]]) -> bytes:
     return "\n".join(lines).encode()
 
 
+def libsvm_of(rows: list[list[float]], *, first: int) -> bytes:
+    """Lines with a label, and columns that count from `first`."""
+    lines = (
+        " ".join(["1", *(f"{at}:{cell!r}" for at, cell in enumerate(row, first))]) for row in rows
+    )
+    return "\n".join(lines).encode()
+
+
 def record_of(row: list[float]) -> bytes:
     """A dense record, by hand: features {"values": Value{float32_tensor{values}}}."""
 
@@ -73,12 +81,8 @@ async def test_bodies_and_accepts_of_the_image() -> None:
         assert [json.loads(line)["score"] for line in told.splitlines()] == near
         told = await model.ask(csv_of(rows), CSV, accept=RECORDIO)
         assert [each.tolist() for each in labels_of(told)] == [[one] for one in right]
-        for first in (0, 1):
-            libsvm = "\n".join(
-                " ".join(f"{at}:{cell!r}" for at, cell in enumerate(row, first)) for row in rows[1:]
-            ).encode()
-            told = await model.ask(libsvm, "text/libsvm")
-            assert [float(line) for line in told.split()] == pytest.approx(right[1:], rel=1e-6)
+        told = await model.ask(libsvm_of(rows[1:], first=0), "text/libsvm")
+        assert [float(line) for line in told.split()] == pytest.approx(right[1:], rel=1e-6)
         told = await model.ask(b"".join(map(record_of, rows)), RECORDIO)
         assert [float(line) for line in told.split()] == near
         assert await model.ask(b"", CSV) == b""
@@ -93,10 +97,27 @@ async def test_statuses_of_the_image() -> None:
         assert (status, "label_size must be equal to 1" in message) == (415, True)
         assert (await fails(model, b"a,b\n", CSV))[0] == 415
         assert (await fails(model, b"\x00" * 40, RECORDIO))[0] == 415
+        for body in (b"1 -1:2", b"1 999999999:1", b"1 a:1", b"1 1:2:3", b"\xff", b" "):
+            assert (await fails(model, body, "text/libsvm"))[0] == 415, body
         assert (await fails(model, csv_of(rows), CSV, accept="text/html"))[0] == 406
         wide = csv_of([[*row, 1.0] for row in rows])
         status, message = await fails(model, wide, CSV)
         assert (status, message.startswith("Unable to evaluate payload provided")) == (400, True)
+
+
+@pytest.mark.parametrize("image", [IMAGE, ""])
+async def test_columns_of_libsvm_are_taken_as_they_stand(image: str) -> None:
+    """As XGBoost's own reader takes them: a model that was trained on columns from 1 has one more,
+    which no line names."""
+    rows = answers()["xgb-aws"]["rows"][1:]
+    golden = answers()["xgb-from-1"]
+    from_1 = libsvm_of(rows, first=1)
+    async with served(files() / "xgb-from-1", image=image) as model:
+        told = await model.ask(from_1, "text/libsvm", accept=CSV)
+        assert [float(line) for line in told.split()] == pytest.approx(golden["predict"], rel=1e-6)
+    async with served(files() / "xgb-aws", image=image) as model:
+        status, message = await fails(model, from_1, "text/libsvm")
+        assert (status, "columns" in message.lower()) == (400, True), message
 
 
 async def test_selected_outputs() -> None:

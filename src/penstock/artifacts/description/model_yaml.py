@@ -283,7 +283,7 @@ def check_together(description: ModelDescription, where: str) -> None:
     """Refuses keys that are valid by themselves and contradict each other."""
     runtime, task = description.runtime, description.task
     record = registry.record(runtime)
-    own_code = record.has(Interface.PAYLOAD, Interface.PIPELINE) and not record.predictor
+    own_code = record.task == "payload"
     if (task == "payload") != own_code:
         allowed = (
             "payload (the model's own code answers)"
@@ -363,7 +363,7 @@ def _check_task(description: ModelDescription, record: RuntimeRecord, where: str
         _check_engine(record, description.engine, where)
     writes = task == "text2text-generation"
     needed = Interface.SEQ2SEQ if writes else Interface.TENSORS
-    predicts = task == "tensor" and bool(record.predictor)
+    predicts = task == "tensor" and record.predicts
     if task not in ("payload", "text-generation") and not record.has(needed) and not predicts:
         # Those that do nothing else first.
         writers = sorted(registry.records(Interface.SEQ2SEQ), key=lambda one: len(one.loaders))

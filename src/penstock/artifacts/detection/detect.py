@@ -198,7 +198,7 @@ class Trust:
     def loads(self, record: RuntimeRecord) -> bool:
         """Whether pickles of this runtime are loaded. The maker's word counts where a sandboxed
         process loads them."""
-        return self.operator or (self.maker and bool(record.predictor))
+        return self.operator or (self.maker and bool(record.handler))
 
 
 def _trusted(description: ModelDescription, trust: Trust) -> ModelDescription:
@@ -211,8 +211,8 @@ def _trusted(description: ModelDescription, trust: Trust) -> ModelDescription:
     return dataclasses.replace(
         description,
         trusted=trust.loads(record),
-        # Our own code loads what a predictor reads: it needs nothing outside of its sandbox.
-        unconfined=trust.operator and not record.predictor,
+        # Our own code loads what a handler reads: it needs nothing outside of its sandbox.
+        unconfined=trust.operator and not record.handler,
         models=models,
     )
 
@@ -323,9 +323,9 @@ def _beside_image(
 def _suffixes(records: tuple[RuntimeRecord, ...]) -> Iterator[str | tuple[str, ...]]:
     """Graphs first, by their suffixes; then files that a library alone loads; last those that can
     run code."""
-    graphs = [one for one in records if not one.predictor]
+    graphs = [one for one in records if not one.predicts]
     yield from dict.fromkeys(suffix for one in graphs for suffix in one.suffixes)
-    yield tuple(suffix for one in records if one.predictor for suffix in one.suffixes)
+    yield tuple(suffix for one in records if one.predicts for suffix in one.suffixes)
     yield tuple(suffix for one in records for suffix in one.pickles)
 
 
@@ -351,8 +351,8 @@ def _bare_model(
         task=record.task,
         file=file,
         batching=Batching(rows_max=facts.rows_max),
-        framework=facts.framework,
-        handler=record.predictor,
+        framework=facts.framework or record.framework,
+        handler=record.handler,
     )
     if "precision" in record.options:
         described = dataclasses.replace(described, precision=PRECISION_AS_MADE)
@@ -376,7 +376,7 @@ def _lone_model(
         if found is not None:
             if found.file:
                 record.checked(root, found.file, trusted=trust.loads(record))
-            return _in_worker(found, record)
+            return dataclasses.replace(found, framework=record.framework, handler=record.handler)
     return None
 
 
@@ -422,19 +422,9 @@ def _completed(description: ModelDescription, root: Path, trust: Trust) -> Model
             f"model.yaml: runtime is {record.name!r}, and {file} has string tensors",
             hint=f"Use runtime: {others}.",
         )
-    described = dataclasses.replace(
-        description,
-        file=file,
-        framework=facts.framework or description.framework,
-        handler=record.predictor or description.handler,
-    )
-    return _in_worker(described, record)
-
-
-def _in_worker(description: ModelDescription, record: RuntimeRecord) -> ModelDescription:
-    """Adds what the runtime's workers need."""
     return dataclasses.replace(
         description,
-        framework=description.framework or record.framework,
-        handler=description.handler or record.handler,
+        file=file,
+        framework=facts.framework or description.framework or record.framework,
+        handler=record.handler or description.handler,
     )

@@ -12,6 +12,7 @@ import zipfile
 from pathlib import Path
 from typing import Final
 
+from penstock.core.request.grants import TRUST_VARIABLE
 from penstock.errors import CallerError
 
 ARCHIVE, HDF5 = "keras", "hdf5"
@@ -51,8 +52,8 @@ def check(path: Path, *, trusted: bool) -> None:
         raise CallerError(
             "artifact-untrusted",
             f"{path.name} has a Lambda layer: it holds Python code that Keras would run",
-            hint="Replace it by a layer of Keras; if the file is your own, deploy it as trusted: "
-            "the operator lists its URI in control.trusted_artifacts.",
+            hint="Replace it by a layer of Keras; if the file is your own: penstock deploy NAME "
+            f"FOLDER --trust (or {TRUST_VARIABLE}=true in the Environment of CreateModel).",
         )
 
 

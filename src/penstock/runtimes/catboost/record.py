@@ -28,7 +28,7 @@ def _check(root: Path, file: str, trusted: bool) -> FileFacts:
     if not is_catboost(root / file):
         return checked_pickle(root / file, file, trusted, "model.save_model('model.cbm').")
     check_catboost(root / file, file)
-    return FileFacts(rows_max=REQUESTS_MAX, framework=("catboost",))
+    return FileFacts(rows_max=REQUESTS_MAX)
 
 
 RECORD: Final = RuntimeRecord(
@@ -42,5 +42,7 @@ RECORD: Final = RuntimeRecord(
     pickles=PICKLES,
     recognises=_recognises,
     check=_check,
-    predictor="penstock.runtimes.catboost.predictor",
+    handler="penstock.runtimes.catboost.predictor",
+    predicts=True,
+    framework=("catboost",),
 )

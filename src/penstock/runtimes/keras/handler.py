@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from penstock.errors import ModelError
-from penstock.runtimes.python.default_bodies import decode_default, encode_default
+from penstock.runtimes.python.default_bodies import arrays_of, decode_default
 from penstock.runtimes.python.toolkit_context import Context
 
 
@@ -49,24 +49,7 @@ def default_model_fn(model_dir: str, context: Context) -> Any:
 
 def default_input_fn(data: Any, content_type: str) -> Any:
     """An array, or arrays by name. Raises ModelError (400 or 415)."""
-    value = decode_default(data, content_type.partition(";")[0].strip().lower())
-    return _rows(value)
-
-
-def _rows(value: Any) -> Any:
-    if isinstance(value, dict):
-        for key in ("instances", "inputs"):
-            if key in value:
-                return _rows(value[key])
-        return {name: np.array(rows) for name, rows in value.items()}
-    items = value.tolist() if isinstance(value, np.ndarray) and value.dtype == object else value
-    if isinstance(items, list) and items and isinstance(items[0], dict):
-        if any(not isinstance(each, dict) or each.keys() != items[0].keys() for each in items):
-            raise ModelError(
-                "bad-input", "the rows do not all have the same keys", original_status=400
-            )
-        return {name: np.array([each[name] for each in items]) for name in items[0]}
-    return np.asarray(value)
+    return arrays_of(decode_default(data, content_type), lambda rows, name: np.array(rows))
 
 
 def default_predict_fn(data: Any, model: Any) -> Any:
@@ -105,8 +88,3 @@ def default_predict_fn(data: Any, model: Any) -> Any:
         raise ModelError(
             "model-failed", f"the model failed: {(lines or [type(error).__name__])[0][:400]}"
         ) from None
-
-
-def default_output_fn(prediction: Any, accept: str) -> tuple[bytes, str]:
-    """Raises ModelError (406)."""
-    return encode_default(prediction, accept)

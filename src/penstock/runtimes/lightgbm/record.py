@@ -29,7 +29,7 @@ def _check(root: Path, file: str, trusted: bool) -> FileFacts:
         better = "model.booster_.save_model('model.txt')."
         return checked_pickle(root / file, file, trusted, better)
     check_lightgbm(root / file, file)
-    return FileFacts(rows_max=REQUESTS_MAX, framework=("lightgbm",))
+    return FileFacts(rows_max=REQUESTS_MAX)
 
 
 RECORD: Final = RuntimeRecord(
@@ -43,5 +43,7 @@ RECORD: Final = RuntimeRecord(
     pickles=PICKLES,
     recognises=_recognises,
     check=_check,
-    predictor="penstock.runtimes.lightgbm.predictor",
+    handler="penstock.runtimes.lightgbm.predictor",
+    predicts=True,
+    framework=("lightgbm",),
 )

@@ -23,6 +23,7 @@ from penstock.runtimes.python import tables
 from penstock.runtimes.python.batches import ALL_ITEMS, Answer, answered, failed
 from penstock.runtimes.python.tables import BodyRows, Features, bad
 from penstock.runtimes.tensor_bytes import pack, unpack
+from penstock.runtimes.toolkits import bodies
 from penstock.wire.frames import decode_request_meta
 
 PACKED: Final = "application/x-penstock-tensors"
@@ -143,7 +144,7 @@ class PredictorContract:
         known = tuple(name for name, _, _ in predictor.outputs)
         if not meta:
             return BodyRows(self._formed(self._tensors(unpack(body))), known)
-        kind = (decode_request_meta(meta).content_type or "").partition(";")[0].strip().lower()
+        kind = bodies.media_type(decode_request_meta(meta).content_type or "")
         if kind in predictor.readers:
             return BodyRows(predictor.readers[kind](body), self._usual)
         table = tables.read(predictor.features, kind, body)

@@ -201,8 +201,8 @@ async def load(context: LoadContext, listener: LaneListener) -> PayloadRuntime:
         for line in toolkit_variables.notes(context.variables):
             context.log(line)
     shared = context.shared_workers
-    predicts = bool(registry.record(context.description.runtime).predictor)
-    if shared is not None and not predicts and shared.may_share(context):
+    shares = registry.record(context.description.runtime).shared == "workers"
+    if shared is not None and shares and shared.may_share(context):
         return await shared.load(context, listener)
     return await PythonRuntime.start(context, listener)
 

@@ -20,18 +20,14 @@ from typing import Any
 from penstock.errors import ModelError
 from penstock.runtimes.python import toolkit_logging, toolkit_variables
 from penstock.runtimes.python.batches import Answer, answered, failed
-from penstock.runtimes.python.default_bodies import (
-    WRITES,
-    decode_default,
-    encode_default,
-    writable,
-)
+from penstock.runtimes.python.default_bodies import decode_default, encode_default
 from penstock.runtimes.python.toolkit_context import Context
+from penstock.runtimes.toolkits import bodies
 from penstock.runtimes.workers.failures import log_traceback
 from penstock.runtimes.workers.inside import import_code
 from penstock.wire.frames import RequestMeta, decode_request_meta
 
-_UTF8_TYPES = ("application/json", "text/csv")
+_UTF8_TYPES = (bodies.JSON, bodies.CSV)
 
 
 def _with_context(function: Callable[..., Any], arguments: int, context: Context) -> Any:
@@ -168,8 +164,7 @@ class SageMakerContract:
         if not accept or accept == "*/*":
             accept = self._accept_default
         data: Any = body
-        base = content_type.partition(";")[0].strip().lower()
-        if base in _UTF8_TYPES:
+        if bodies.media_type(content_type) in _UTF8_TYPES:
             try:
                 data = body.decode()
             except UnicodeDecodeError as error:
@@ -179,11 +174,9 @@ class SageMakerContract:
         if self._transform is not None:
             result = self._transform(self._model, data, content_type, accept)
         else:
-            read = self._input(data, content_type) if self._input else decode_default(data, base)
+            read = (self._input or decode_default)(data, content_type)
             prediction = self._predict(read, self._model)
-            if self._output is None:
-                return encode_default(prediction, accept)
-            result = self._output(prediction, accept)
+            result = (self._output or encode_default)(prediction, accept)
         return _as_body(result, accept)
 
 
@@ -254,11 +247,11 @@ def _as_body(result: Any, accept: str) -> tuple[bytes, str]:
         return bytes(result), content_type
     if isinstance(result, str):
         return str.encode(result), content_type
-    if named and writable(content_type) is None:
+    if named and bodies.writable(content_type) is None:
         raise ModelError(
             "model-code-failed",
             f"the model returned {type(result).__name__} as content type {content_type[:100]!r}, "
             f"but only text or bytes can be sent as that",
-            hint=f"Return text or bytes with it, or one of {', '.join(WRITES)}.",
+            hint=f"Return text or bytes with it, or one of {', '.join(bodies.ARRAYS)}.",
         )
     return encode_default(result, content_type)

@@ -102,5 +102,6 @@ RECORD: Final = RuntimeRecord(
     pickles=PICKLES,
     recognises=_recognises,
     check=_check,
-    predictor="penstock.runtimes.sklearn.predictor",
+    handler="penstock.runtimes.sklearn.predictor",
+    predicts=True,
 )

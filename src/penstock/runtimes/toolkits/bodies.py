@@ -27,14 +27,21 @@ def media_type(content_type: str) -> str:
     return content_type.partition(";")[0].strip().lower()
 
 
-def accepted(accept: str, writes: tuple[str, ...]) -> str:
-    """The first type of Accept that is among `writes`. Raises ModelError (406)."""
+def writable(accept: str, writes: tuple[str, ...] = ARRAYS) -> str | None:
+    """The first type of Accept that is among `writes`."""
     for part in accept.split(","):
         kind = media_type(part)
-        if kind in writes:
-            return kind
-        if kind in ("*/*", "application/*"):
-            return writes[0]
+        family = kind.removesuffix("*") if kind != "*/*" else ""
+        for one in writes:
+            if one == kind or (kind.endswith("/*") and one.startswith(family)):
+                return one
+    return None
+
+
+def accepted(accept: str, writes: tuple[str, ...]) -> str:
+    """As `writable`. Raises ModelError (406)."""
+    if (kind := writable(accept, writes)) is not None:
+        return kind
     raise ModelError(
         "not-acceptable",
         f"Accept is {accept[:100]!r}, this model answers {', '.join(writes)}",
@@ -43,9 +50,9 @@ def accepted(accept: str, writes: tuple[str, ...]) -> str:
     )
 
 
-def array_of(data: Any, content_type: str) -> Any:
+def array_of(data: Any, content_type: str, *, squeezed: bool = True) -> Any:
     """A numpy array: JSON as it is nested; CSV without dimensions of size 1, as the toolkits have
-    it; NPY. Raises ModelError (400, 415)."""
+    it, where `squeezed`; NPY. Raises ModelError (400, 415)."""
     import numpy as np
 
     kind = media_type(content_type)
@@ -55,19 +62,23 @@ def array_of(data: Any, content_type: str) -> Any:
         if kind == JSON:
             return np.array(json.loads(data))
         if kind == CSV:
-            return np.squeeze(np.array(_rows(data)))
+            rows = np.array(rows_of(data))
+            return np.squeeze(rows) if squeezed else rows
         return np.load(io.BytesIO(data), allow_pickle=False)
-    except (ValueError, TypeError, EOFError, OSError) as error:
+    except (ValueError, TypeError, EOFError, OSError, MemoryError) as error:
         raise unreadable(kind, error) from None
 
 
-def _rows(text: str) -> list[list[float]]:
-    """An empty cell is not a number (NaN)."""
-    return [
-        [float(cell) if cell.strip() else math.nan for cell in line.split(",")]
+def rows_of(text: str, delimiter: str = ",") -> list[list[float]]:
+    """The rows of a CSV. An empty cell is missing (NaN). Raises ValueError."""
+    rows = [
+        [float(cell) if cell.strip() else math.nan for cell in line.split(delimiter)]
         for line in text.splitlines()
         if line.strip()
     ]
+    if not rows:
+        raise ValueError("there are no rows")
+    return rows
 
 
 def written(value: Any, accept: str) -> tuple[bytes, str]:
@@ -93,8 +104,10 @@ def listed(value: Any) -> Any:
 def _csv(value: Any) -> bytes:
     import numpy as np
 
-    stream = io.StringIO()
-    np.savetxt(stream, value, delimiter=",", fmt="%s")
+    stream, array = io.StringIO(), np.asarray(value)
+    # The toolkits write one or two dimensions.
+    rows = array if array.ndim in (1, 2) else array.reshape(len(array) if array.ndim else 1, -1)
+    np.savetxt(stream, rows, delimiter=",", fmt="%s")
     return stream.getvalue().encode()
 
 
@@ -130,7 +143,7 @@ def unreadable(kind: str, error: Exception) -> ModelError:
     )
 
 
-def unwritable(kind: str, error: Exception) -> ModelError:
+def unwritable(kind: str, error: BaseException) -> ModelError:
     """The error for a prediction that can't be written as its caller accepts."""
     return ModelError(
         "model-code-failed",

@@ -2,21 +2,24 @@
 
 A record's frame is a magic number, its length and padding to four bytes. Its message is Record of
 aialgs.data: `features` (field 1) maps a name to a Value, whose tensor (float32: field 2, float64:
-3, int32: 7) has values (1), keys (2) and shape (3). The few wire types that occur are read here, so
-that a model's environment needs no protobuf.
+3, int32: 7) has values (1), keys (2) and shape (3). The few wire types that occur are read and
+written here, so that a model's environment needs no protobuf.
 """
 
 from __future__ import annotations
 
 import importlib
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
+RECORDIO: Final = "application/x-recordio-protobuf"
+#: A column's number gives the width of a matrix, and the library's memory for it.
+COLUMNS_MAX: Final = 100_000_000
 _MAGIC: Final = 0xCED7230A
 _FEATURES: Final = 1
 _KEY, _VALUE = 1, 2  # of an entry of a map
-_TENSORS: Final = {2: ("<f4", 4), 3: ("<f8", 8), 7: ("", 0)}  #: field -> (dtype, bytes of a value)
+_TENSORS: Final = {2: "<f4", 3: "<f8", 7: ""}  #: field -> dtype of packed values; "" = varints
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _VALUES, _KEYS, _SHAPE = 1, 2, 3
 
@@ -44,7 +47,10 @@ def sparse(rows: list[Row]) -> Any:
     starts = np.cumsum([0, *(len(columns) for columns, _, _ in rows)])
     columns = [each for row in rows for each in row[0]]
     values = [each for row in rows for each in row[1]]
-    width = max((row[2] for row in rows), default=0) or max(columns, default=-1) + 1
+    highest = max(columns, default=0)
+    width = max((row[2] for row in rows), default=0) or highest + 1
+    if min(columns, default=0) < 0 or highest >= width or width > COLUMNS_MAX:
+        raise ValueError(f"it has column {highest} of {width}: from 0 to {COLUMNS_MAX} are read")
     return csr_matrix((values, columns, starts), shape=(len(rows), width), dtype=np.float32)
 
 
@@ -76,18 +82,19 @@ def _row(record: bytes) -> Row:
 def _tensor(value: bytes) -> Row:
     for field, _, content in _fields(value):
         if field in _TENSORS:
-            return _numbers(_as_bytes(content), *_TENSORS[field])
+            return _numbers(_as_bytes(content), _TENSORS[field])
     raise ValueError("a record's features are no tensor of numbers")
 
 
-def _numbers(tensor: bytes, dtype: str, size: int) -> Row:
+def _numbers(tensor: bytes, dtype: str) -> Row:
+    import numpy as np
+
     values: list[float] = []
     columns: list[int] = []
     shape: list[int] = []
     for field, wire_type, content in _fields(tensor):
-        if field == _VALUES and size:
-            raw = content if isinstance(content, bytes) else b""
-            values += [each for (each,) in struct.iter_unpack(f"<{'f' if size == 4 else 'd'}", raw)]
+        if field == _VALUES and dtype:
+            values += np.frombuffer(_as_bytes(content), dtype).tolist()
         elif field == _VALUES:
             values += map(float, _signed(_integers(wire_type, content)))
         elif field == _KEYS:
@@ -156,3 +163,25 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
         if byte < 0x80:
             return number, at
     raise ValueError("a record's number is cut off")
+
+
+def written(rows: Sequence[Mapping[str, Sequence[float]]]) -> bytes:
+    """A record for each row, whose labels are float32 tensors."""
+    import numpy as np
+
+    made = []
+    for row in rows:
+        record = b""
+        for name, values in row.items():
+            value = _field(2, _field(_VALUES, np.asarray(values, "<f4").tobytes()))
+            record += _field(2, _field(_KEY, name.encode()) + _field(_VALUE, value))
+        made.append(struct.pack("<II", _MAGIC, len(record)) + record + b"\0" * (-len(record) % 4))
+    return b"".join(made)
+
+
+def _field(number: int, content: bytes) -> bytes:
+    length, size = b"", len(content)
+    while size > 0x7F:
+        length += bytes([size & 0x7F | 0x80])
+        size >>= 7
+    return bytes([number << 3 | 2]) + length + bytes([size]) + content

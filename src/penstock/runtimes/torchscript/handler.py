@@ -22,8 +22,9 @@ import numpy as np
 
 from penstock.distribution import install_command
 from penstock.errors import ModelError
-from penstock.runtimes.python.default_bodies import decode_default, encode_default
+from penstock.runtimes.python.default_bodies import arrays_of, decode_default, encode_default
 from penstock.runtimes.python.toolkit_context import Context
+from penstock.runtimes.toolkits import bodies
 
 _NPZ: Final = "application/x-npz"
 #: Operators whose second argument is a table's rows.
@@ -69,29 +70,14 @@ class Given:
 
 def default_input_fn(data: Any, content_type: str) -> Given:
     """Raises ModelError (400 or 415)."""
-    base = content_type.partition(";")[0].strip().lower()
-    if base == _NPZ:
+    kind = bodies.media_type(content_type)
+    if kind == _NPZ:
         try:
             with np.load(io.BytesIO(data), allow_pickle=False) as file:
                 return Given({name: file[name] for name in file.files}, typed=True)
         except (ValueError, OSError, EOFError) as error:
             raise _wrong(f"the body is not NPZ: {str(error)[:200]}") from None
-    return Given(_rows(decode_default(data, base)), typed=base == "application/x-npy")
-
-
-def _rows(value: Any) -> Any:
-    if isinstance(value, dict):
-        for key in ("instances", "inputs"):
-            if key in value:
-                return _rows(value[key])
-        return {name: _array(rows, name) for name, rows in value.items()}
-    # A list of objects has become an array of them.
-    items = value.tolist() if isinstance(value, np.ndarray) and value.dtype == object else value
-    if isinstance(items, list) and items and isinstance(items[0], dict):
-        if any(not isinstance(each, dict) or each.keys() != items[0].keys() for each in items):
-            raise _wrong("the rows of the body do not all have the same keys")
-        return {name: _array([each[name] for each in items], name) for name in items[0]}
-    return _array(value, "")
+    return Given(arrays_of(decode_default(data, kind), _array), typed=kind == bodies.NPY)
 
 
 def _array(rows: Any, name: str) -> np.ndarray:

@@ -12,7 +12,6 @@ outputs), scores are written in the form that it has for JSON.
 
 from __future__ import annotations
 
-import csv
 import inspect
 import json
 import os
@@ -25,15 +24,17 @@ import numpy as np
 from penstock.errors import ModelError
 from penstock.runtimes.python import estimators
 from penstock.runtimes.python.tables import bad
-from penstock.runtimes.xgboost import bodies
+from penstock.runtimes.toolkits import recordio, text_rows
+from penstock.runtimes.toolkits.bodies import media_type
+from penstock.runtimes.toolkits.recordio import RECORDIO
 from penstock.runtimes.xgboost.predictor import booster_of
 
 JSON, JSON_LINES, CSV = "application/json", "application/jsonlines", "text/csv"
-_ACCEPTS: Final = (JSON, JSON_LINES, bodies.RECORDIO, CSV)
+_ACCEPTS: Final = (JSON, JSON_LINES, RECORDIO, CSV)
 _KINDS: Final = {
     "csv": CSV, CSV: CSV, "": "text/libsvm",
     "libsvm": "text/libsvm", "text/libsvm": "text/libsvm", "text/x-libsvm": "text/libsvm",
-    "recordio-protobuf": bodies.RECORDIO, bodies.RECORDIO: bodies.RECORDIO,
+    "recordio-protobuf": RECORDIO, RECORDIO: RECORDIO,
 }  # fmt: skip
 _ENSEMBLE: Final = "SAGEMAKER_INFERENCE_ENSEMBLE"
 _OUTPUT: Final = "SAGEMAKER_INFERENCE_OUTPUT"
@@ -110,14 +111,16 @@ def default_input_fn(data: str | bytes, content_type: str) -> tuple[Any, str]:
         return None, kind
     body = data.encode() if isinstance(data, str) else data
     try:
+        if kind == RECORDIO:
+            return xgboost.DMatrix(recordio.features(body)), kind
+        text = body.decode()
         if kind == CSV:
-            return xgboost.DMatrix(bodies.csv(body.decode())), kind
-        return xgboost.DMatrix(bodies.READERS[kind](body)), kind
-    except (ModelError, ValueError, csv.Error) as error:
-        words = error.message if isinstance(error, ModelError) else str(error)
+            return xgboost.DMatrix(text_rows.csv_rows(text)), kind
+        return xgboost.DMatrix(text_rows.libsvm_of(xgboost.__version__, text)), kind
+    except ValueError as error:
         raise bad(
             f"Loading {kind} data failed with Exception, please ensure data is in that format: "
-            f"{words[:300]}",
+            f"{str(error)[:300]}",
             status=415,
         ) from None
 
@@ -129,7 +132,7 @@ def _kind(content_type: str) -> str:
     if kind is None:
         raise bad(
             f"{content_type[:100]} is not an accepted ContentType: csv, libsvm, "
-            f"recordio-protobuf, text/csv, text/libsvm, text/x-libsvm, {bodies.RECORDIO}.",
+            f"recordio-protobuf, text/csv, text/libsvm, text/x-libsvm, {RECORDIO}.",
             code="unsupported-content-type",
             status=415,
         )
@@ -176,7 +179,7 @@ def _check_width(model: Algorithm, given: int, kind: str) -> None:
 
 def default_output_fn(prediction: tuple[Algorithm, Any], accept: str) -> tuple[bytes, str]:
     model, scores = prediction
-    kind = accept.partition(";")[0].strip().lower()
+    kind = media_type(accept)
     if kind not in _ACCEPTS:
         raise bad(
             f"Accept type {accept[:100]} is not supported. Please use supported accept types: "
@@ -202,7 +205,7 @@ def _rows(rows: list[dict[str, Any]], kind: str) -> bytes:
         return json.dumps({"predictions": rows}).encode()
     if kind == JSON_LINES:
         return "".join(json.dumps(row) + "\n" for row in rows).encode()
-    return bodies.written(
+    return recordio.written(
         [
             {key: value if isinstance(value, list) else [value] for key, value in row.items()}
             for row in rows

@@ -19,8 +19,8 @@ import numpy as np
 from penstock.errors import ModelError
 from penstock.runtimes.python import estimators
 from penstock.runtimes.python.predictor_contract import PREDICT, PREDICT_PROBA, Tensor
-from penstock.runtimes.python.tables import Features
-from penstock.runtimes.xgboost import bodies
+from penstock.runtimes.python.tables import Features, bad
+from penstock.runtimes.toolkits import recordio, text_rows
 
 
 def load(path: Path, init: dict[str, Any]) -> Any:
@@ -60,6 +60,29 @@ def _unreadable(xgboost: Any, path: Path, error: BaseException) -> ModelError:
     )
 
 
+def _libsvm(body: bytes) -> Any:
+    return text_rows.libsvm(body.decode())
+
+
+def _reader(kind: str, read: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
+    def rows(body: bytes) -> Any:
+        try:
+            return read(body)
+        except ValueError as error:
+            raise bad(f"the body is not {kind}: {str(error)[:300]}") from None
+
+    return rows
+
+
+#: Content types that are read for any model of XGBoost.
+READERS: Final = {
+    kind: _reader(kind, read)
+    for kind, read in (
+        *((kind, _libsvm) for kind in text_rows.LIBSVM),
+        (recordio.RECORDIO, recordio.features),
+    )
+}
+
 #: Features in a JSON of the configuration that are categories.
 _CATEGORY: Final = "c"
 
@@ -79,7 +102,7 @@ class XGBoostPredictor:
             dtype="FP32",
         )
         self.faults: tuple[type[BaseException], ...] = (xgboost.core.XGBoostError, ValueError)
-        self.readers: Mapping[str, Callable[[bytes], Any]] = bodies.READERS
+        self.readers: Mapping[str, Callable[[bytes], Any]] = READERS
         learner = json.loads(booster.save_config())["learner"]
         self._objective = str(learner["objective"]["name"])
         classes = int(learner["learner_model_param"].get("num_class", 0))
@@ -118,8 +141,8 @@ class XGBoostPredictor:
 
     def _scores(self, rows: Any) -> np.ndarray:
         named = list(self.features.names) or None
-        if not isinstance(rows, np.ndarray) and rows.shape[1] != self.features.count:
-            rows = bodies.widened(rows, self.features.count)
+        if not isinstance(rows, np.ndarray) and rows.shape[1] < self.features.count:
+            rows.resize((rows.shape[0], self.features.count))
         matrix = self._xgboost.DMatrix(
             rows,
             missing=np.nan,

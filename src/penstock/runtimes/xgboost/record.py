@@ -66,6 +66,7 @@ RECORD: Final = RuntimeRecord(
     pickles=PICKLES,
     recognises=_recognises,
     check=_check,
-    predictor="penstock.runtimes.xgboost.predictor",
+    handler="penstock.runtimes.xgboost.predictor",
+    predicts=True,
     image_layout=_image_layout,
 )
