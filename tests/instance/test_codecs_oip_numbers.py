@@ -149,7 +149,7 @@ def test_a_tensor_in_contents_and_in_raw_contents_is_refused_by_name() -> None:
     request = ModelInferRequest(model_name="numbers", raw_input_contents=[b"\0\0\0\0"])
     entry = request.inputs.add(name="x", datatype="FP32", shape=[1])
     entry.contents.fp32_contents.append(1)
-    with pytest.raises(ModelError, match="input 'x' has contents.*raw_input_contents"):
+    with pytest.raises(ModelError, match=r"input 'x' has contents.*raw_input_contents"):
         decode_tensors(
             model_of("FP32"),
             RequestMeta(door="oip-grpc", content_type=OIP_GRPC),

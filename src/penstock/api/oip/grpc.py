@@ -89,13 +89,14 @@ class OipGrpc:
                 authentication.
             budget: for bodies, shared with the other doors.
         """
-        bytes_max = limits.body_bytes_max + ENVELOPE_BYTES_MAX
-        self._reader = MessageReader(budget, bytes_max, limits.body_timeout_s)
+        self._bytes_max = (
+            limits.grpc_message_bytes_max or limits.body_bytes_max
+        ) + ENVELOPE_BYTES_MAX
+        self._reader = MessageReader(budget, self._bytes_max, limits.body_timeout_s)
         self._access = AccessInterceptor(grant_of, translate)
         self._dispatcher = dispatcher
         self._looked_for = frozenset(name.decode() for name in dispatcher.interest)
         self._models = models
-        self._limits = limits
         self._server: Any = None
 
     async def start(
@@ -111,9 +112,8 @@ class OipGrpc:
 
         Raises CallerError `port-in-use`.
         """
-        bytes_max = self._limits.body_bytes_max + ENVELOPE_BYTES_MAX
         options = [
-            ("grpc.max_receive_message_length", bytes_max),
+            ("grpc.max_receive_message_length", self._bytes_max),
             ("grpc.max_send_message_length", -1),
             # Otherwise the kernel silently lets two servers share a port.
             ("grpc.so_reuseport", int(reuse_port)),

@@ -198,6 +198,9 @@ class MessageReader:
         self._budget = budget
         self._message_bytes_max = message_bytes_max
         self._timeout_s = timeout_s
+        # Half of the budget: the other doors need room as well.
+        in_half = budget.bytes_max // (2 * message_bytes_max)
+        self._at_once_max = max(1, min(RECEIVED_AT_ONCE_MAX, in_half))
         self._turns: dict[_ReadingTurn, None] = {}  #: oldest first
         self._of_peer: Counter[str] = Counter()
         self._waiting: deque[tuple[str, asyncio.Future[None]]] = deque()
@@ -262,7 +265,7 @@ class MessageReader:
 
     def _admits(self, peer: str) -> bool:
         at_once = self._of_peer.total()
-        return at_once < RECEIVED_AT_ONCE_MAX and self._of_peer[peer] < RECEIVED_AT_ONCE_OF_ONE
+        return at_once < self._at_once_max and self._of_peer[peer] < RECEIVED_AT_ONCE_OF_ONE
 
     def _leave(self, peer: str) -> None:
         self._of_peer[peer] -= 1
@@ -270,7 +273,7 @@ class MessageReader:
             del self._of_peer[peer]
         for waiting in list(self._waiting):
             name, future = waiting
-            if self._of_peer.total() >= RECEIVED_AT_ONCE_MAX:
+            if self._of_peer.total() >= self._at_once_max:
                 break
             if self._admits(name) and not future.done():
                 self._waiting.remove(waiting)

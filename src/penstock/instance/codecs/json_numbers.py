@@ -77,9 +77,9 @@ def tensor_of(values: Any, dtype: str, name: str) -> np.ndarray:
 def _exact(array: np.ndarray, dtype: str, name: str) -> np.ndarray:
     limits = np.iinfo(NUMPY[dtype])
     found = np.empty(array.size, dtype=NUMPY[dtype])
-    for at, value in enumerate(array.reshape(-1)):
-        if isinstance(value, float) and abs(value) < _EXACT_BELOW and value.is_integer():
-            value = int(value)
+    for at, item in enumerate(array.reshape(-1)):
+        whole = isinstance(item, float) and abs(item) < _EXACT_BELOW and item.is_integer()
+        value = int(item) if whole else item
         if not isinstance(value, int):
             raise bad(f"input {name!r} takes {dtype}, {str(value)[:80]} came")
         if not limits.min <= value <= limits.max:
@@ -99,4 +99,4 @@ def data_of(array: np.ndarray, name: str) -> Any:
 
 def _tokens(values: np.ndarray) -> Iterator[bytes]:
     for value in values.tolist():
-        yield b"NaN" if value != value else b"Infinity" if value > 0 else b"-Infinity"
+        yield b"NaN" if math.isnan(value) else b"Infinity" if value > 0 else b"-Infinity"
