@@ -31,6 +31,7 @@ from penstock.api.oip.grpc_calls import (
     MessageReader,
     granted,
 )
+from penstock.api.oip.grpc_health import GrpcHealth
 from penstock.api.oip.grpc_stream import InferNames, InferStream, infer_names
 from penstock.api.oip.models import OipModels
 from penstock.config import LimitConfig
@@ -94,6 +95,7 @@ class OipGrpc:
         ) + ENVELOPE_BYTES_MAX
         self._reader = MessageReader(budget, self._bytes_max, limits.body_timeout_s)
         self._access = AccessInterceptor(grant_of, translate)
+        self._health = GrpcHealth(models, self._reader, _abort, authenticates=grant_of is not None)
         self._dispatcher = dispatcher
         self._looked_for = frozenset(name.decode() for name in dispatcher.interest)
         self._models = models
@@ -130,7 +132,7 @@ class OipGrpc:
             ("grpc.max_connection_idle_ms", IDLE_CONNECTION_MS_MAX),
         ]
         self._server = grpc.aio.server(options=options, interceptors=(self._access,))
-        self._server.add_generic_rpc_handlers((self._handlers(),))
+        self._server.add_generic_rpc_handlers((self._handlers(), self._health.handlers()))
         address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         try:
             if tls_cert is not None and tls_key is not None:

@@ -41,6 +41,7 @@ from penstock.core.request.grants import (
 )
 from penstock.errors import CallerError, NotNowError, PenstockError
 from penstock.gateway.http.listener_state import Denied
+from penstock.wire import grpc_health
 from penstock.wire.aws.errors import AwsError
 from penstock.wire.oip_messages import SERVICE
 
@@ -81,8 +82,8 @@ class AccessInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]
         self, continuation: Callable[[Any], Awaitable[Any]], details: Any
     ) -> Any:
         service, _, method = str(details.method).lstrip("/").rpartition("/")
-        if self._grant_of is not None and not (service == SERVICE and method in _OPEN):
-            operation = _OPERATIONS.get(method, UNKNOWN) if service == SERVICE else UNKNOWN
+        if self._grant_of is not None and not _open(service, method, details):
+            operation = _operation(service, method)
             try:
                 grant = self._grant_of(_token(details.invocation_metadata))
                 permit(
@@ -101,6 +102,24 @@ class AccessInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]
             await context.abort(*self._translate(error))
 
         return grpc.stream_stream_rpc_method_handler(refuse)
+
+
+def _open(service: str, method: str, details: Any) -> bool:
+    """Whether the call needs no credentials. A health check may have some, to see models."""
+    if service == grpc_health.SERVICE:
+        return all(key.lower() != "authorization" for key, _ in details.invocation_metadata or ())
+    return service == SERVICE and method in _OPEN
+
+
+def _operation(service: str, method: str) -> str:
+    if service == grpc_health.SERVICE:
+        return MODEL_METADATA
+    return _OPERATIONS.get(method, UNKNOWN) if service == SERVICE else UNKNOWN
+
+
+def is_stranger() -> bool:
+    """Whether the call of this task has no grant, as all have none without authentication."""
+    return _grant.get() is None
 
 
 def granted(operation: str, endpoint: str) -> None:
