@@ -187,12 +187,33 @@ def test_room_is_taken_while_a_message_comes_and_given_back_whatever_happens() -
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         assert budget.bytes_taken == 60
-        with pytest.raises(NotNowError):  # two largest messages would not fit
-            await reader.first(messages(b"two"), "b")
         with pytest.raises(CallerError) as caught:
             await waiting
         assert caught.value.code == "message-too-slow"
         assert budget.bytes_taken == 0
+        assert budget.take(60)  # another door has so much
+        with pytest.raises(NotNowError):
+            await reader.first(messages(b"two"), "b")
+
+    run(main)
+
+
+def test_messages_wait_for_room_rather_than_being_refused() -> None:
+    async def main() -> None:
+        reader = MessageReader(BodyBudget(400), 100, 5.0)  # half of it has room for two
+        gate = asyncio.Event()
+
+        async def behind() -> Any:
+            await gate.wait()
+            yield b"late"
+
+        early = [asyncio.ensure_future(reader.first(behind(), name)) for name in "ab"]
+        await asyncio.sleep(0)
+        waiting = asyncio.ensure_future(reader.first(messages(b"third"), "c"))
+        await asyncio.sleep(0.01)
+        assert not waiting.done()
+        gate.set()
+        assert await asyncio.gather(*early, waiting) == [b"late", b"late", b"third"]
 
     run(main)
 

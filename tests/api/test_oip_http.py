@@ -99,7 +99,7 @@ async def test_infer_passes_json_and_binary_bodies_unread_and_the_length_header_
 
 @pytest.mark.parametrize(("name", "pack"), [("gzip", gzip.compress), ("deflate", zlib.compress)])
 async def test_compressed_bodies_are_inflated_within_the_limit(name: str, pack: Any) -> None:
-    async with door_site(body_bytes_max=10_000) as served:
+    async with door_site(oip_body_bytes_max=10_000) as served:
         encoding = f"Content-Encoding: {name}"
         path = "/v2/models/echo/infer"
         assert await ask(served, post(path, pack(b"[1]"), encoding)) == (200, [1])
@@ -125,15 +125,49 @@ async def test_compressed_bodies_are_inflated_within_the_limit(name: str, pack: 
         (post("/v2/models/echo/infer", b"{}", "Inference-Header-Content-Length: two"), 400, "two"),
         (post("/v2/repository/index", b"{"), 400, "not JSON"),
         (post("/v2/repository/models/echo/load"), 400, "CreateEndpoint"),
-        (post("/v2/models/echo/infer", b"{}" * 600), 413, "larger than 1000 bytes"),
+        (post("/v2/models/echo/infer", b"{}" * 600), 413, "(limits.oip_body_bytes_max)"),
+        (get("/v2/models"), 404, "/v2/models is not"),
+        (get("/v2beta"), 404, "/v2beta is not"),
+        (post("/v2/nonsense"), 404, "/v2/nonsense"),
+        (get("/v2/models/echo/nonsense"), 404, "nonsense"),
+        (get("/v2/repository/nonsense"), 404, "nonsense"),
+        (post("/v2/repository/models/echo/nonsense"), 404, "nonsense"),
+        (get("/v2/repository/index"), 405, "POST"),
+        (post("/v2/health/live"), 405, "GET"),
     ],
 )
 async def test_wrong_requests_are_told_why(request_bytes: bytes, status: int, words: str) -> None:
-    async with door_site(body_bytes_max=1000) as served:
+    async with door_site(oip_body_bytes_max=1000) as served:
         got, answer = await ask(served, request_bytes)
         assert got == status
         assert words in answer["error"]
         assert list(answer) == ["error"]
+
+
+async def test_a_body_below_v2_has_a_limit_of_its_own() -> None:
+    """Tensors are larger than InvokeEndpoint's bodies; the budget of all bodies bounds them."""
+    async with door_site(body_bytes_max=1000, oip_body_bytes_max=5000) as served:
+        large = b'"%b"' % (b"a" * 4000)
+        assert (await ask(served, post("/v2/models/echo/infer", large)))[0] == 200
+        chunked = b"Transfer-Encoding: chunked\r\n\r\n%x\r\n%b\r\n0\r\n\r\n"
+        head = b"POST %b HTTP/1.1\r\nHost: localhost\r\n"
+        for path, status in (
+            (b"/v2/models/echo/infer", 200),
+            (b"/endpoints/echo/invocations", 413),
+        ):
+            request = head % path + chunked % (len(large), large)
+            client = await served.client()
+            assert (await client.ask(request))[0] == status
+            client.close()
+        url = b"http://localhost/v2/models/echo/infer"  # as a proxy's client writes it
+        length = b"Content-Length: %d\r\n\r\n" % len(large)
+        assert (await ask(served, head % url + length + large))[0] == 200
+    async with door_site(bodies_bytes_max=3000, body_bytes_max=1000) as served:
+        status, answer = await ask(served, post("/v2/models/echo/infer", large))
+        assert (status, answer["error"][:58]) == (
+            413,
+            "The body is larger than 3000 bytes (limits.bodies_bytes_ma",
+        )
 
 
 async def test_errors_of_the_model_and_of_the_moment_keep_their_meaning() -> None:

@@ -44,7 +44,10 @@ def told(error: PenstockError) -> tuple[type[PenstockError], str, int, float | N
         ),
         (refusals.stream_broken("e"), (NotNowError, "stream-broken", 503, 1.0)),
         (refusals.responder_failed(), (InternalError, "internal", 500, None)),
-        (refusals.body_too_large(LIMITS), (CallerError, "body-too-large", 413, None)),
+        (
+            refusals.body_too_large(1000, "limits.body_bytes_max"),
+            (CallerError, "body-too-large", 413, None),
+        ),
         (refusals.head_too_large(LIMITS), (CallerError, "head-too-large", 431, None)),
         (refusals.fields_too_many(9), (CallerError, "head-too-large", 431, None)),
         (refusals.too_slow("head", 9.5), (CallerError, "request-too-slow", 408, None)),

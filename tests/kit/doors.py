@@ -15,7 +15,7 @@ from tests.kit.http_clients import RawClient
 from penstock.api.oip.grpc import OipGrpc
 from penstock.api.oip.http import INTEREST as OIP_INTEREST
 from penstock.api.oip.http import PREFIX as OIP_PREFIX
-from penstock.api.oip.http import OipDoor
+from penstock.api.oip.http import OipDoor, body_limit
 from penstock.api.oip.models import OipModels
 from penstock.api.openai.door import INTEREST as OPENAI_INTEREST
 from penstock.api.openai.door import PREFIX as OPENAI_PREFIX
@@ -111,6 +111,7 @@ async def door_site(
         ],
         no_app,
         authenticator,
+        body_limits=((OIP_PREFIX, body_limit(limit_config)),),
         interest=(*RUNTIME_INTEREST, *OIP_INTEREST, *OPENAI_INTEREST),
     )
     grpc_server = OipGrpc(

@@ -16,7 +16,7 @@ from penstock.api.model_names import ModelName, parse
 from penstock.api.oip.grpc import OipGrpc
 from penstock.api.oip.http import INTEREST as OIP_INTEREST
 from penstock.api.oip.http import PREFIX as OIP_PREFIX
-from penstock.api.oip.http import OipDoor
+from penstock.api.oip.http import OipDoor, body_limit
 from penstock.api.oip.models import OipModels
 from penstock.api.oip.targets import Targets, heard
 from penstock.api.openai.door import INTEREST as OPENAI_INTEREST
@@ -127,6 +127,7 @@ class Front:
             refusal=self.refusal,
             reuse_port=shared,
             bodies=bodies,
+            body_limits=((OIP_PREFIX, body_limit(self.limits)),),
             inner=inner,
             held=self.held,
         )

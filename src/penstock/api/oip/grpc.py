@@ -31,6 +31,7 @@ from penstock.api.oip.grpc_calls import (
     MessageReader,
     granted,
 )
+from penstock.api.oip.grpc_health import GrpcHealth
 from penstock.api.oip.grpc_stream import InferNames, InferStream, infer_names
 from penstock.api.oip.models import OipModels
 from penstock.config import LimitConfig
@@ -89,13 +90,15 @@ class OipGrpc:
                 authentication.
             budget: for bodies, shared with the other doors.
         """
-        bytes_max = limits.body_bytes_max + ENVELOPE_BYTES_MAX
-        self._reader = MessageReader(budget, bytes_max, limits.body_timeout_s)
+        self._bytes_max = (
+            limits.grpc_message_bytes_max or limits.body_bytes_max
+        ) + ENVELOPE_BYTES_MAX
+        self._reader = MessageReader(budget, self._bytes_max, limits.body_timeout_s)
         self._access = AccessInterceptor(grant_of, translate)
+        self._health = GrpcHealth(models, self._reader, _abort, authenticates=grant_of is not None)
         self._dispatcher = dispatcher
         self._looked_for = frozenset(name.decode() for name in dispatcher.interest)
         self._models = models
-        self._limits = limits
         self._server: Any = None
 
     async def start(
@@ -111,9 +114,8 @@ class OipGrpc:
 
         Raises CallerError `port-in-use`.
         """
-        bytes_max = self._limits.body_bytes_max + ENVELOPE_BYTES_MAX
         options = [
-            ("grpc.max_receive_message_length", bytes_max),
+            ("grpc.max_receive_message_length", self._bytes_max),
             ("grpc.max_send_message_length", -1),
             # Otherwise the kernel silently lets two servers share a port.
             ("grpc.so_reuseport", int(reuse_port)),
@@ -130,7 +132,7 @@ class OipGrpc:
             ("grpc.max_connection_idle_ms", IDLE_CONNECTION_MS_MAX),
         ]
         self._server = grpc.aio.server(options=options, interceptors=(self._access,))
-        self._server.add_generic_rpc_handlers((self._handlers(),))
+        self._server.add_generic_rpc_handlers((self._handlers(), self._health.handlers()))
         address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         try:
             if tls_cert is not None and tls_key is not None:

@@ -41,6 +41,7 @@ from penstock.core.request.grants import (
 )
 from penstock.errors import CallerError, NotNowError, PenstockError
 from penstock.gateway.http.listener_state import Denied
+from penstock.wire import grpc_health
 from penstock.wire.aws.errors import AwsError
 from penstock.wire.oip_messages import SERVICE
 
@@ -81,8 +82,8 @@ class AccessInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]
         self, continuation: Callable[[Any], Awaitable[Any]], details: Any
     ) -> Any:
         service, _, method = str(details.method).lstrip("/").rpartition("/")
-        if self._grant_of is not None and not (service == SERVICE and method in _OPEN):
-            operation = _OPERATIONS.get(method, UNKNOWN) if service == SERVICE else UNKNOWN
+        if self._grant_of is not None and not _open(service, method, details):
+            operation = _operation(service, method)
             try:
                 grant = self._grant_of(_token(details.invocation_metadata))
                 permit(
@@ -101,6 +102,24 @@ class AccessInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]
             await context.abort(*self._translate(error))
 
         return grpc.stream_stream_rpc_method_handler(refuse)
+
+
+def _open(service: str, method: str, details: Any) -> bool:
+    """Whether the call needs no credentials. A health check may have some, to see models."""
+    if service == grpc_health.SERVICE:
+        return all(key.lower() != "authorization" for key, _ in details.invocation_metadata or ())
+    return service == SERVICE and method in _OPEN
+
+
+def _operation(service: str, method: str) -> str:
+    if service == grpc_health.SERVICE:
+        return MODEL_METADATA
+    return _OPERATIONS.get(method, UNKNOWN) if service == SERVICE else UNKNOWN
+
+
+def is_stranger() -> bool:
+    """Whether the call of this task has no grant, as all have none without authentication."""
+    return _grant.get() is None
 
 
 def granted(operation: str, endpoint: str) -> None:
@@ -198,6 +217,9 @@ class MessageReader:
         self._budget = budget
         self._message_bytes_max = message_bytes_max
         self._timeout_s = timeout_s
+        # Half of the budget: the other doors need room as well.
+        in_half = budget.bytes_max // (2 * message_bytes_max)
+        self._at_once_max = max(1, min(RECEIVED_AT_ONCE_MAX, in_half))
         self._turns: dict[_ReadingTurn, None] = {}  #: oldest first
         self._of_peer: Counter[str] = Counter()
         self._waiting: deque[tuple[str, asyncio.Future[None]]] = deque()
@@ -262,7 +284,7 @@ class MessageReader:
 
     def _admits(self, peer: str) -> bool:
         at_once = self._of_peer.total()
-        return at_once < RECEIVED_AT_ONCE_MAX and self._of_peer[peer] < RECEIVED_AT_ONCE_OF_ONE
+        return at_once < self._at_once_max and self._of_peer[peer] < RECEIVED_AT_ONCE_OF_ONE
 
     def _leave(self, peer: str) -> None:
         self._of_peer[peer] -= 1
@@ -270,7 +292,7 @@ class MessageReader:
             del self._of_peer[peer]
         for waiting in list(self._waiting):
             name, future = waiting
-            if self._of_peer.total() >= RECEIVED_AT_ONCE_MAX:
+            if self._of_peer.total() >= self._at_once_max:
                 break
             if self._admits(name) and not future.done():
                 self._waiting.remove(waiting)

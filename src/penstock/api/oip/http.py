@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import zlib
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import orjson
@@ -42,6 +42,7 @@ from penstock.gateway.dispatch.dispatcher import Dispatcher
 from penstock.gateway.dispatch.invocation import Affinity, Invocation
 from penstock.gateway.dispatch.streaming import StreamObserved
 from penstock.gateway.http.call import Call, status_line
+from penstock.gateway.http.listener_state import BodyLimit
 from penstock.wire.frames import Reply, RequestMeta, encode_request_meta
 
 log = logging.getLogger(__name__)
@@ -71,12 +72,19 @@ class OipDoor(JsonResponder):
         super().__init__(dispatcher)
         self._dispatcher = dispatcher
         self._models = models
-        self._limits = limits
+        self._body_bytes_max = body_limit(limits).bytes_max
         self._targets: dict[
             bytes, OipTarget
         ] = {}  #: request target of an inference -> what it names
         self._metas: dict[_MetaKey, bytes] = {}
         self._asking: set[asyncio.Task[None]] = set()
+        #: path after /v2 -> what answers a GET
+        self._server_answers: dict[tuple[str, ...], Callable[[Call], None]] = {
+            (): lambda call: _answer_json(call, models.server_metadata()),
+            ("health", "live"): lambda call: call.answer(status_line(200), b""),
+            ("health", "ready"): self._answer_ready,
+            ("models", "stats"): self._answer_statistics,
+        }
 
     # Door
 
@@ -129,7 +137,7 @@ class OipDoor(JsonResponder):
         if rare is not None:
             length = rare.get(HEADER_LENGTH)
             if CONTENT_ENCODING in rare:
-                call.body = inflate(call.body, rare[CONTENT_ENCODING], self._limits.body_bytes_max)
+                call.body = inflate(call.body, rare[CONTENT_ENCODING], self._body_bytes_max)
             own_s = deadline_s(rare.get(DEADLINE_MS))
             if own_s is not None:
                 call.deadline = call.received + own_s
@@ -202,6 +210,8 @@ class OipDoor(JsonResponder):
     def _target(self, call: Call) -> OipTarget | None:
         """The target of an inference; None for another path, which this answers."""
         path = call.path
+        if path != PREFIX and not path.startswith(PREFIX + b"/"):
+            raise not_found(path)
         parts = parts_of(path)
         if parts[:1] == ["models"] and len(parts) > 1 and parts[1:] != ["stats"]:
             target = model_target(parts[1:], path)
@@ -246,14 +256,15 @@ class OipDoor(JsonResponder):
             _answer_json(call, {within: value} if within else value)
 
     def _answer_repository(self, call: Call, parts: list[str]) -> None:
-        only(call, b"POST")
         if parts == ["index"]:
+            only(call, b"POST")
             asked = _question(call.body)
             self._later(call, self._models.index(ready_only=asked.get("ready") is True))
             return
         if parts[:1] != ["models"]:
             raise not_found(call.path)
         target = repository_target(parts[1:], call.path)
+        only(call, b"POST")
         if target.action == "unload":
             self._later(call, self._models.unload(target.model))
         else:
@@ -264,19 +275,25 @@ class OipDoor(JsonResponder):
         if parts[:1] == ["repository"]:
             self._answer_repository(call, parts[1:])
             return
-        only(call, b"GET", b"HEAD")
-        if not parts:
-            _answer_json(call, self._models.server_metadata())
-        elif parts == ["health", "live"]:
-            call.answer(status_line(200), b"")
-        elif parts == ["health", "ready"]:
-            if not self._models.server_ready():
-                raise NotNowError("stopping", "The server is stopping.")
-            call.answer(status_line(200), b"")
-        elif parts in (["models", "stats"], ["models"]):
-            self._later(call, self._models.statistics(None, ""), within="model_stats")
-        else:
+        answer = self._server_answers.get(tuple(parts))
+        if answer is None:
             raise not_found(call.path)
+        only(call, b"GET", b"HEAD")
+        answer(call)
+
+    def _answer_ready(self, call: Call) -> None:
+        if not self._models.server_ready():
+            raise NotNowError("stopping", "The server is stopping.")
+        call.answer(status_line(200), b"")
+
+    def _answer_statistics(self, call: Call) -> None:
+        self._later(call, self._models.statistics(None, ""), within="model_stats")
+
+
+def body_limit(limits: LimitConfig) -> BodyLimit:
+    """The limit of a body below /v2, which has to fit the budget of all bodies, too."""
+    own = BodyLimit(limits.oip_body_bytes_max, "limits.oip_body_bytes_max")
+    return min(own, BodyLimit(limits.bodies_bytes_max, "limits.bodies_bytes_max"))
 
 
 def translate(error: PenstockError) -> tuple[int, str]:

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from penstock.api.access import KeyAuthenticator, check_binding
 from penstock.api.oip.http import PREFIX as OIP_PREFIX
+from penstock.api.oip.http import body_limit
 from penstock.api.openai.request import PREFIX as OPENAI_PREFIX
 from penstock.api.runtime.door import PREFIX as RUNTIME_PREFIX
 from penstock.api.telemetry import Telemetry
@@ -111,6 +112,7 @@ class Orchestrator:
                 fallback=AsgiDoor(app),
                 authenticator=authenticator,
                 interest=(*INTEREST, *dispatcher.interest),
+                body_limits=((OIP_PREFIX, body_limit(limits)),),
                 gate=gate_for(
                     listen.host,
                     hosts=listen.hosts,

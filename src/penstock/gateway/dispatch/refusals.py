@@ -282,10 +282,10 @@ def of_instance(reply: Reply) -> PenstockError:
 # Of an HTTP connection, before a door sees the request
 
 
-def body_too_large(limits: LimitConfig) -> PenstockError:
+def body_too_large(bytes_max: int, setting: str) -> PenstockError:
     return CallerError(
         "body-too-large",
-        f"The body is larger than {limits.body_bytes_max} bytes.",
+        f"The body is larger than {bytes_max} bytes ({setting}).",
         hint="Send less at once, or start the server with a larger limit.",
         status=413,
     )

@@ -79,7 +79,7 @@ class HttpConnection(HoldingPipeline):
         #: the head at the start of the last read, if it may be kept; else None
         self._new_head: bytes | None = None
         self._unknown = 0  #: number of reads in a row that did not begin with a known head
-        self._body_bytes_max = listener.limits.body_bytes_max
+        self._body_bytes_max = listener.body_bytes_max_least
         self._head_bytes_max = listener.limits.head_bytes_max
         self._unusual = True
         self._forget_request()
@@ -259,8 +259,10 @@ class HttpConnection(HoldingPipeline):
         error = listener.head_check.error(method, self._url, version, self._host, rare)
         if error is not None:
             return error
-        if self._declared > limits.body_bytes_max:
-            return refusals.body_too_large(limits)
+        if self._declared > self._body_bytes_max:
+            error = self._body_error(self._declared)
+        if error is not None:
+            return error
         if listener.authenticator is not None:
             error = listener.head_error(method, origin_form(self._url), self._headers)
         if error is not None:
@@ -290,7 +292,14 @@ class HttpConnection(HoldingPipeline):
                 self._unusual = True
             buffer += data
         if self._held > self._body_bytes_max:
-            self._refuse(refusals.body_too_large(self.listener.limits))
+            error = self._body_error(self._held)
+            if error is not None:
+                self._refuse(error)
+
+    def _body_error(self, size: int) -> PenstockError | None:
+        """The refusal of a body that is larger than its door takes."""
+        limit = self.listener.body_limit(self._url)
+        return refusals.body_too_large(*limit) if size > limit.bytes_max else None
 
     def on_message_complete(self) -> None:
         if self._phase != BODY:
@@ -499,8 +508,10 @@ class HttpConnection(HoldingPipeline):
             else:
                 # Counts the whole read: where the head begins in it is unknown.
                 self._hold_head(self._read_bytes)
-        elif wire_bytes > limits.body_bytes_max * WIRE_BYTES_PER_BODY_BYTE + limits.head_bytes_max:
-            self._refuse(refusals.body_too_large(limits))
+        elif wire_bytes > (self._body_bytes_max * WIRE_BYTES_PER_BODY_BYTE + limits.head_bytes_max):
+            limit = self.listener.body_limit(self._url)
+            if wire_bytes > limit.bytes_max * WIRE_BYTES_PER_BODY_BYTE + limits.head_bytes_max:
+                self._refuse(refusals.body_too_large(*limit))
 
     # Flow and time
 

@@ -16,12 +16,12 @@ import logging
 import resource
 from collections.abc import Callable, Iterable, Sequence
 from email.utils import formatdate
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from penstock.clock import Clock
 from penstock.config import LimitConfig
 from penstock.core.request.body_budget import BodyBudget, UnfinishedBodies
-from penstock.core.request.head_check import HOST, RARE, HeadCheck
+from penstock.core.request.head_check import HOST, RARE, HeadCheck, origin_form
 from penstock.core.request.host_gate import HostGate
 from penstock.core.servers.server_size import connections_for
 from penstock.errors import CallerError, InternalError, PenstockError
@@ -115,6 +115,13 @@ class Denied(CallerError):
     status_default = 403
 
 
+class BodyLimit(NamedTuple):
+    """The largest body below a path."""
+
+    bytes_max: int
+    setting: str  #: its name, for whom it stops
+
+
 class ListenerState:
     """The state of one gateway process's listener; `HttpListener` extends it."""
 
@@ -130,10 +137,12 @@ class ListenerState:
         interest: Iterable[bytes] = (),
         bodies: BodyBudget | None = None,
         gate: HostGate | None = None,
+        body_limits: Sequence[tuple[bytes, BodyLimit]] = (),
     ) -> None:
         """
         Args:
             doors: (path prefix, door), tried in order.
+            body_limits: (path prefix, limit) where it is not `limits.body_bytes_max`.
             fallback: takes every other path, and requests that a door hands back.
             interest: lower-case names of the headers that doors read in `Call.rare`.
             bodies: the budget of all doors of this process; None = a new one of the limits' size.
@@ -145,6 +154,12 @@ class ListenerState:
         self.limits = limits
         self.ids = ids
         self.doors = tuple(doors)
+        self._body_limits = tuple(body_limits)
+        self._body_limit = BodyLimit(limits.body_bytes_max, "limits.body_bytes_max")
+        #: a body up to this size is within the limit of every path
+        self.body_bytes_max_least = min(
+            each.bytes_max for each in (self._body_limit, *(limit for _, limit in body_limits))
+        )
         self.fallback = fallback
         self.authenticator = authenticator
         #: None if every request must show credentials
@@ -155,7 +170,7 @@ class ListenerState:
         self.draining = False
         #: Content-Lengths with more digits are checked when they are announced, not as the body
         #: comes
-        self.length_digits = min(LENGTH_DIGITS, len(str(limits.body_bytes_max)))
+        self.length_digits = min(LENGTH_DIGITS, len(str(self.body_bytes_max_least)))
         #: the limit of descriptors may allow fewer than configured
         self.connections_max = connections_for(limit_now(), limits.connections_max)
         if self.connections_max < limits.connections_max:
@@ -179,6 +194,14 @@ class ListenerState:
         """Connections that may still come; below 0, new ones are closed without an answer."""
         pending = len(self.tls) if self.tls is not None else 0
         return self.connections_max + TURNED_AWAY_MAX - len(self.connections) - pending
+
+    def body_limit(self, url: bytes) -> BodyLimit:
+        """The limit of a request target, in any form that a request may have it."""
+        path = origin_form(url)
+        for prefix, limit in self._body_limits:
+            if path.startswith(prefix):
+                return limit
+        return self._body_limit
 
     def admit(self, connection: OpenConnection) -> bool:
         """Counts a new connection. False if there are too many: then it gets an answer that says

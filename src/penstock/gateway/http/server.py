@@ -14,7 +14,7 @@ from penstock.gateway.dispatch.dispatcher import Dispatcher
 from penstock.gateway.http.asgi import AsgiApp, AsgiDoor
 from penstock.gateway.http.call import Call, Door
 from penstock.gateway.http.listener import HttpListener
-from penstock.gateway.http.listener_state import Authenticator
+from penstock.gateway.http.listener_state import Authenticator, BodyLimit
 
 #: When the server stops: time for the last bytes of finished answers, in s.
 LAST_BYTES_S = 1.0
@@ -38,6 +38,7 @@ class GatewayServer:
         bodies: BodyBudget | None = None,
         inner: str | None = None,
         held: Sequence[socket.socket] = (),
+        body_limits: Sequence[tuple[bytes, BodyLimit]] = (),
     ) -> None:
         """
         Args:
@@ -49,6 +50,7 @@ class GatewayServer:
             inner: path of the Unix socket where gateway processes forward requests, instead of a
                 port; None: a port.
             held: sockets that listen at the port already (see `HttpListener.start`).
+            body_limits: as in `ListenerState`.
         """
         self._config = config
         self._limits = limits
@@ -65,6 +67,7 @@ class GatewayServer:
             authenticator=authenticator,
             interest=interest,
             bodies=bodies,
+            body_limits=body_limits,
             gate=gate_for(
                 config.host,
                 hosts=config.hosts,

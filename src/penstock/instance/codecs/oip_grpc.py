@@ -86,6 +86,7 @@ def decode_parsed(model: CodecModel, request: Any) -> Decoded:
         if "shared_memory_region" in entry.parameters:
             raise bad(f"input {name!r} is in shared memory, which this server does not read")
         if raw:
+            _check_no_contents(entry)
             tensors[name] = raw_tensor(raw[at], spec.dtype, shape, name)
         else:
             tensors[name] = _contents(entry, spec.dtype, shape, name)
@@ -93,6 +94,15 @@ def decode_parsed(model: CodecModel, request: Any) -> Decoded:
     wanted = _wanted(model, request)
     ident = request.id
     return Decoded(tensors, rows, lambda outputs: (_encode(model, outputs, wanted, ident), _META))
+
+
+def _check_no_contents(entry: Any) -> None:
+    """A tensor that came in both forms may have two values, so neither is taken."""
+    if entry.HasField("contents"):
+        raise bad(
+            f"input {entry.name!r} has contents, and the request has raw_input_contents:"
+            " send one of the two"
+        )
 
 
 def _contents(entry: Any, dtype: str, shape: list[int], name: str) -> np.ndarray:

@@ -24,7 +24,8 @@ from penstock.instance.codecs.base import (
     check_inputs,
     input_spec,
 )
-from penstock.instance.codecs.values import cast, dump_json, jsonable, parse_json, to_array
+from penstock.instance.codecs.json_numbers import data_of, parse_body, tensor_of
+from penstock.instance.codecs.values import cast, dump_json
 from penstock.runtimes.tensor_bytes import ELEMENT_BYTES, decode_raw, encode_raw, name_of, objects
 from penstock.wire.frames import ReplyMeta, encode_reply_meta
 
@@ -100,12 +101,12 @@ def decode(
     """`json_header_bytes` None: the body is JSON alone. `sagemaker`: a binary answer gets Triton's
     media type with the header length, because InvokeEndpoint has no header for it."""
     if json_header_bytes is None:
-        return decode_parsed(model, parse_json(body), memoryview(b""), sagemaker=sagemaker)
+        return decode_parsed(model, parse_body(body), memoryview(b""), sagemaker=sagemaker)
     if not 0 < json_header_bytes <= len(body):
         raise bad(
             f"the JSON header is said to have {json_header_bytes} bytes, the body has {len(body)}"
         )
-    parsed = parse_json(body[:json_header_bytes])
+    parsed = parse_body(body[:json_header_bytes])
     return decode_parsed(model, parsed, memoryview(body)[json_header_bytes:], sagemaker=sagemaker)
 
 
@@ -128,7 +129,7 @@ def decode_parsed(
         if size is None:
             tensors[name] = _json_tensor(entry, spec.dtype, shape, name)
             continue
-        if not isinstance(size, int) or not 0 <= size <= len(binary) - at:
+        if type(size) is not int or not 0 <= size <= len(binary) - at:
             raise bad(
                 f"input {name!r} claims {size} bytes of binary data, {len(binary) - at} are left"
             )
@@ -160,7 +161,7 @@ def _json_tensor(entry: Mapping[str, Any], dtype: str, shape: list[int], name: s
     """`data` may be flat or nested; only its number of elements is checked."""
     if not isinstance(entry.get("data"), list):
         raise bad(f"input {name!r} has no data")
-    return reshaped(to_array(entry["data"], dtype, name), shape, name)
+    return reshaped(tensor_of(entry["data"], dtype, name), shape, name)
 
 
 def raw_tensor(data: bytes | memoryview, dtype: str, shape: list[int], name: str) -> np.ndarray:
@@ -185,7 +186,7 @@ def _wanted(model: CodecModel, parsed: Mapping[str, Any]) -> list[OutputSpec]:
     parameters = parsed.get("parameters") or {}
     if not isinstance(parameters, dict):
         raise bad("parameters is not an object")
-    binary_default = parameters.get("binary_data_output") is True
+    binary_default = _flag(parameters, "binary_data_output", False, "the request")
     requested = parsed.get("outputs")
     if not requested:
         return [OutputSpec(spec.name, binary_default, 0) for spec in model.outputs]
@@ -201,9 +202,17 @@ def _wanted(model: CodecModel, parsed: Mapping[str, Any]) -> list[OutputSpec]:
         classes = own.get("classification", 0)
         if type(classes) is not int or classes < 0:
             raise bad(f"classification of output {entry['name'][:80]!r} is not a number of classes")
-        binary = own.get("binary_data", binary_default)
-        wanted.append(OutputSpec(entry["name"], binary is True, classes))
+        of = f"output {entry['name'][:80]!r}"
+        binary = _flag(own, "binary_data", binary_default, of)
+        wanted.append(OutputSpec(entry["name"], binary, classes))
     return known_outputs(model, wanted)
+
+
+def _flag(parameters: Mapping[str, Any], name: str, default: bool, of: str) -> bool:
+    value = parameters.get(name, default)
+    if not isinstance(value, bool):
+        raise bad(f"parameter {name} of {of} is true or false, {str(value)[:80]!r} came")
+    return value
 
 
 def known_outputs(model: CodecModel, wanted: list[OutputSpec]) -> list[OutputSpec]:
@@ -241,7 +250,7 @@ def _encoder(model: CodecModel, parsed: Mapping[str, Any], sagemaker: bool) -> E
                 entry["parameters"] = {"binary_data_size": len(raw)}
                 parts.append(raw)
             else:
-                entry["data"] = jsonable(_as(values, dtype).reshape(-1), want.name)
+                entry["data"] = data_of(_as(values, dtype).reshape(-1), want.name)
             entries.append(entry)
         head["outputs"] = entries
         written = dump_json(head)
