@@ -116,9 +116,9 @@ PREDICTORS = Environment(
 #: Servers of others, for folders of applications.
 WEB = Environment(("fastapi", "uvicorn", "flask"), bytecode=False)
 
-#: What `make test` needs, the slowest last.
+#: What `make test` needs, the slowest last. uv installs packages of models, beside pip.
 TESTED: dict[str, Environment] = {
-    **CLIENTS, "web": WEB, "predictors": PREDICTORS, "ray": RAY, "compile": COMPILE,
+    **CLIENTS, "uv": Environment(("uv",)), "web": WEB, "predictors": PREDICTORS, "ray": RAY, "compile": COMPILE,
 }  # fmt: skip
 
 #: Engines and servers of others. vLLM's package for processors brings media libraries of another

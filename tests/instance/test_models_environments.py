@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from tests.kit import model_files
-from tests.kit.environments import wheel
+from tests.kit.environments import python_of, wheel
 from tests.kit.instances import InstanceProcess, instance
 from tests.kit.python_models import pipeline
 
@@ -75,6 +76,29 @@ def test_a_failure_ends_with_the_installer_s_last_lines(
     error = walled.client().load(21, model)["error"]
     assert error["code"] == "environment-failed"
     assert "No matching distribution found for tiny==4.4" in error["message"]
+
+
+@pytest.mark.parametrize("runs", [True, False])
+def test_uv_installs_where_one_runs_behind_the_walls(tmp_path: Path, runs: bool) -> None:
+    """It lies in a folder that models do not see, as in somebody's home. One that does not run
+    there, such as a script of a version manager, leaves the work to pip."""
+    uv = python_of("uv").parent / "uv"
+    (tmp_path / "bin").mkdir()
+    if runs:
+        (tmp_path / "bin" / "uv").symlink_to(uv)
+    else:
+        (tmp_path / "bin" / "uv").write_text(f"#!/bin/sh\nexec {uv} $@\n")
+        (tmp_path / "bin" / "uv").chmod(0o755)
+    path = f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}"
+    with instance(tmp_path / "i", environment={"PATH": path}) as process:
+        client = process.client()
+        client.serve(1, model_of(tmp_path / "m", "1.0"))
+        told = client.invoke(1, b"[1]", content_type="application/json").json
+        log = process.log.read_text()
+    assert told["version"] == "1.0"
+    assert ("pip installs: " in log) is not runs
+    built_by = Path(told["prefix"], "pyvenv.cfg").read_text()
+    assert ("\nuv = " in f"\n{built_by}") is runs
 
 
 def test_model_yaml_names_requirements_and_a_python(

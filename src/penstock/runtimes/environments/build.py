@@ -77,11 +77,13 @@ class EnvironmentBuilder:
     installer: Installer
     cache: Path  #: wheels that environments share
     notes: list[str] = field(default_factory=list)
+    uv: str = ""  #: the program that installs; "" = pip does
 
     def build(self) -> EnvironmentContent:
         """Raises ModelError (`environment-failed`, `environment-timeout`,
         `environment-too-large`) and NotNowError (`environment-cancelled`)."""
         try:
+            self.uv = self._uv()
             return self._build()
         except InstallFailed as failed:
             raise self._failed(failed) from None
@@ -126,12 +128,28 @@ class EnvironmentBuilder:
 
     # Steps
 
+    def _uv(self) -> str:
+        """uv, which may be in somebody's home; "" where there is none that runs behind the walls,
+        such as a script that starts another program."""
+        found = shutil.which("uv")
+        if found is None:
+            return ""
+        found = os.path.realpath(found)
+        self.installer.read = (*self.installer.read, found)
+        try:
+            self.installer.run([found, "--version"], "asking uv", network=False)
+            return found
+        except InstallFailed as failed:
+            last = failed.lines[-1] if failed.lines else "it ended with an error"
+            self.installer.log(f"environment: pip installs: {found} does not run here: {last}")
+            return ""
+
     def _make_empty(self) -> None:
         folder, python = self.installer.folder, self.spec.python.path
         for each in folder.iterdir():
             shutil.rmtree(each) if each.is_dir() and not each.is_symlink() else each.unlink()
-        if uv := _uv():
-            argv = [uv, "venv", "--quiet", "--no-project", "--python", python, str(folder)]
+        if self.uv:
+            argv = [self.uv, "venv", "--quiet", "--no-project", "--python", python, str(folder)]
             argv += ["--allow-existing"]
         else:
             argv = [python, "-I", "-m", "venv", str(folder)]
@@ -252,8 +270,8 @@ class EnvironmentBuilder:
     # Parts of commands
 
     def _command(self, verb: str) -> list[str]:
-        if uv := _uv():
-            return [uv, "pip", verb, "--quiet", "--compile-bytecode", "--python", self._python()]
+        if self.uv:
+            return [self.uv, "pip", verb, "--quiet", "--compile-bytecode", "--python", self._python()]
         if pip := _pip():
             return [*pip, "--python", self._python(), verb, "--quiet"]
         return [self._python(), "-m", "pip", verb, "--quiet"]
@@ -267,7 +285,7 @@ class EnvironmentBuilder:
         wants = self._wants_torch((*framework, *self.spec.requirements.lines))
         if index and wants and place and not own and not self.spec.accelerated:
             argv += ["--extra-index-url", place]
-            if _uv():
+            if self.uv:
                 argv += ["--index-strategy", "unsafe-best-match"]
         return argv
 
@@ -308,10 +326,6 @@ class EnvironmentBuilder:
             hint="Name versions that exist for this Python, pack wheels into the archive, or see "
             "docs/howto/environments.md.",
         )
-
-
-def _uv() -> str:
-    return shutil.which("uv") or ""
 
 
 def _pip() -> list[str]:

@@ -85,7 +85,7 @@ class Installer:
         )
         told = walls.told()
         # No core dumps, and no file that is larger than the environment may be.
-        limited = ["/bin/sh", "-c", 'ulimit -c 0; ulimit -f "$0"; exec "$@"']
+        limited = ["/bin/sh", "-c", 'ulimit -c 0; ulimit -f "$1"; shift; exec "$@"', "sh"]
         blocks = str(max(1, self.bytes_max // 512))
         try:
             process = subprocess.Popen(
