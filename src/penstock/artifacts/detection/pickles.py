@@ -64,9 +64,7 @@ _SKLEARN_VERSION: Final = re.compile(
     re.DOTALL,
 )
 #: The attribute, an optional memo, and an integer of one, two or four bytes.
-_FEATURES: Final = re.compile(
-    rb"n_features_in_(?:\x94|q.|r.{4})?(?:K(.)|M(..)|J(....))", re.DOTALL
-)
+_FEATURES: Final = re.compile(rb"n_features_in_(?:\x94|q.|r.{4})?(?:K(.)|M(..)|J(....))", re.DOTALL)
 #: The first bytes of a compressed file, and what unpacks it. joblib writes all of them.
 _UNPACK: Final[tuple[tuple[bytes, Callable[[IO[bytes]], Any]], ...]] = (
     (b"\x1f\x8b", lambda file: gzip.GzipFile(fileobj=file)),

@@ -271,7 +271,15 @@ class EnvironmentBuilder:
 
     def _command(self, verb: str) -> list[str]:
         if self.uv:
-            return [self.uv, "pip", verb, "--quiet", "--compile-bytecode", "--python", self._python()]
+            return [
+                self.uv,
+                "pip",
+                verb,
+                "--quiet",
+                "--compile-bytecode",
+                "--python",
+                self._python(),
+            ]
         if pip := _pip():
             return [*pip, "--python", self._python(), verb, "--quiet"]
         return [self._python(), "-m", "pip", verb, "--quiet"]
