@@ -121,7 +121,8 @@ INSTALLERS = Environment(("uv", "venv-pack"), bytecode=False)
 
 #: What `make test` needs, the slowest last.
 TESTED: dict[str, Environment] = {
-    **CLIENTS, "installers": INSTALLERS, "web": WEB, "predictors": PREDICTORS, "ray": RAY, "compile": COMPILE,
+    **CLIENTS, "installers": INSTALLERS, "web": WEB, "predictors": PREDICTORS, "ray": RAY,
+    "compile": COMPILE,
 }  # fmt: skip
 
 #: Engines and servers of others. vLLM's package for processors brings media libraries of another
