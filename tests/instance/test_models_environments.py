@@ -92,7 +92,9 @@ def test_uv_installs_where_one_runs_behind_the_walls(tmp_path: Path, runs: bool)
         (tmp_path / "bin" / "uv").write_text(f"#!/bin/sh\nexec {uv} $@\n")
         (tmp_path / "bin" / "uv").chmod(0o755)
     path = f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}"
-    with instance(tmp_path / "i", environment={"PATH": path}) as process:
+    # The machine's pip may have an index of its own; then uv needs one too.
+    settings = {"PATH": path, "UV_FIND_LINKS": str(tmp_path)}
+    with instance(tmp_path / "i", environment=settings) as process:
         client = process.client()
         client.serve(1, model_of(tmp_path / "m", "1.0"))
         told = client.invoke(1, b"[1]", content_type="application/json").json

@@ -23,12 +23,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from penstock.distribution import own_index
 from penstock.errors import ModelError
 from penstock.runtimes.environments import interpreters
 from penstock.runtimes.environments.installer import (
     Installer,
     InstallFailed,
-    installer_environment,
+    uv_names_index,
     walls_hold,
 )
 from penstock.runtimes.environments.interpreters import Interpreter
@@ -43,10 +44,11 @@ BASE: Final = ("numpy", "orjson")
 #: The last lines of an installer that an error ends with, so that they fit into a FailureReason.
 _LINES_MAX: Final = 4
 _LINE_CHARS_MAX: Final = 200
-_TORCH: Final = frozenset(("torch", "torchvision", "torchaudio"))
-_OWN_INDEX: Final = ("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_FIND_LINKS", "PIP_NO_INDEX",
-                     "PIP_CONFIG_FILE", "UV_INDEX_URL", "UV_DEFAULT_INDEX", "UV_INDEX",
-                     "UV_EXTRA_INDEX_URL", "UV_FIND_LINKS")  # fmt: skip
+#: PyTorch, and libraries that bring it.
+_TORCH: Final = frozenset(
+    ("torch", "torchvision", "torchaudio", "accelerate", "fastai", "lightning", "peft",
+     "pytorch-lightning", "sentence-transformers", "timm", "torchmetrics", "ultralytics")
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,9 +132,13 @@ class EnvironmentBuilder:
 
     def _uv(self) -> str:
         """uv, which may be in somebody's home; "" where there is none that runs behind the walls,
-        such as a script that starts another program."""
+        such as a script that starts another program, or where the operator's index is pip's."""
         found = shutil.which("uv")
         if found is None:
+            return ""
+        environ = self.installer.environment()
+        if own_index(environ) and not uv_names_index(environ):
+            self.installer.log("environment: pip installs: its settings name an index, uv's none")
             return ""
         found = os.path.realpath(found)
         self.installer.read = (*self.installer.read, found)
@@ -158,7 +164,8 @@ class EnvironmentBuilder:
 
     def _for_here(self, framework: tuple[str, ...]) -> tuple[str, ...]:
         """The lines for this machine: without a GPU PyTorch's build for processors is enough."""
-        if not self._wants_torch(framework) or self.spec.accelerated or not self._may_use_index():
+        lines = (*framework, *self.spec.requirements.lines)
+        if not self._wants_torch(lines) or self.spec.accelerated or not self._may_use_index():
             return framework
         if self._has_own_index():
             self.notes.append("torch is taken from the server's own index, as it is there")
@@ -305,11 +312,9 @@ class EnvironmentBuilder:
         return any(name_of(line) in _TORCH for line in lines)
 
     def _has_own_index(self) -> bool:
-        """Whether the operator says where packages come from."""
-        scratch = self.installer.scratch
-        environ = installer_environment(scratch, scratch, scratch)
-        files = ("/etc/pip.conf", "/etc/xdg/pip/pip.conf", "/etc/uv/uv.toml")
-        return any(name in environ for name in _OWN_INDEX) or any(map(os.path.isfile, files))
+        """Whether the operator says where the program that installs gets packages from."""
+        environ = self.installer.environment()
+        return uv_names_index(environ) if self.uv else own_index(environ)
 
     def _file(self, name: str, lines: list[str] | tuple[str, ...]) -> str:
         path = self.installer.scratch / name
