@@ -60,7 +60,7 @@ def test_torch_is_the_cpu_build_where_there_is_no_gpu(
     monkeypatch: pytest.MonkeyPatch, extra: str, gpu: bool, own_index: bool, cpu_wheels: bool
 ) -> None:
     monkeypatch.setattr(distribution, "has_gpu", lambda: gpu)
-    monkeypatch.setattr(distribution, "_own_index", lambda environ: own_index)
+    monkeypatch.setattr(distribution, "own_index", lambda environ: own_index)
     monkeypatch.setattr(distribution.platform, "system", lambda: "Linux")
     monkeypatch.setattr(distribution.platform, "machine", lambda: "x86_64")
     words = shlex.split(distribution.install_command(extra))
@@ -76,5 +76,5 @@ def test_an_environment_without_pip_is_filled_by_uv(monkeypatch: pytest.MonkeyPa
 def test_an_index_of_the_operators_is_seen_in_files_and_variables(tmp_path: Path) -> None:
     settings = tmp_path / "pip.conf"
     settings.write_text("[global]\nindex-url = https://index.example/simple\n")
-    assert distribution._own_index({"PIP_CONFIG_FILE": str(settings)})
-    assert distribution._own_index({"PIP_INDEX_URL": "https://index.example/simple"})
+    assert distribution.own_index({"PIP_CONFIG_FILE": str(settings)})
+    assert distribution.own_index({"PIP_INDEX_URL": "https://index.example/simple"})

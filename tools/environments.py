@@ -116,9 +116,13 @@ PREDICTORS = Environment(
 #: Servers of others, for folders of applications.
 WEB = Environment(("fastapi", "uvicorn", "flask"), bytecode=False)
 
+#: Tools that users' environments are made with: what installs packages beside pip, what packs them.
+INSTALLERS = Environment(("uv", "venv-pack"), bytecode=False)
+
 #: What `make test` needs, the slowest last.
 TESTED: dict[str, Environment] = {
-    **CLIENTS, "web": WEB, "predictors": PREDICTORS, "ray": RAY, "compile": COMPILE,
+    **CLIENTS, "installers": INSTALLERS, "web": WEB, "predictors": PREDICTORS, "ray": RAY,
+    "compile": COMPILE,
 }  # fmt: skip
 
 #: Engines and servers of others. vLLM's package for processors brings media libraries of another

@@ -83,10 +83,10 @@ def _origin() -> str:
 
 def _wants_cpu_wheels() -> bool:
     here = (platform.system(), platform.machine())
-    return here == _CUDA_BY_DEFAULT and not has_gpu() and not _own_index(os.environ)
+    return here == _CUDA_BY_DEFAULT and not has_gpu() and not own_index(os.environ)
 
 
-def _own_index(environ: Mapping[str, str]) -> bool:
+def own_index(environ: Mapping[str, str]) -> bool:
     """Whether pip is told where packages come from, by a variable or a file of settings."""
     if any(f"PIP_{key.upper().replace('-', '_')}" in environ for key in _INDEX_KEYS):
         return True

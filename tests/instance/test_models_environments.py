@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.kit import model_files
-from tests.kit.environments import wheel
+from tests.kit import model_files, triton_files
+from tests.kit.environments import python_of, wheel
 from tests.kit.instances import InstanceProcess, instance
 from tests.kit.python_models import pipeline
 
@@ -75,6 +78,31 @@ def test_a_failure_ends_with_the_installer_s_last_lines(
     error = walled.client().load(21, model)["error"]
     assert error["code"] == "environment-failed"
     assert "No matching distribution found for tiny==4.4" in error["message"]
+
+
+@pytest.mark.parametrize("runs", [True, False])
+def test_uv_installs_where_one_runs_behind_the_walls(tmp_path: Path, runs: bool) -> None:
+    """It lies in a folder that models do not see, as in somebody's home. One that does not run
+    there, such as a script of a version manager, leaves the work to pip."""
+    uv = python_of("installers").parent / "uv"
+    (tmp_path / "bin").mkdir()
+    if runs:
+        (tmp_path / "bin" / "uv").symlink_to(uv)
+    else:
+        (tmp_path / "bin" / "uv").write_text(f"#!/bin/sh\nexec {uv} $@\n")
+        (tmp_path / "bin" / "uv").chmod(0o755)
+    path = f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}"
+    # The machine's pip may have an index of its own; then uv needs one too.
+    settings = {"PATH": path, "UV_FIND_LINKS": str(tmp_path)}
+    with instance(tmp_path / "i", environment=settings) as process:
+        client = process.client()
+        client.serve(1, model_of(tmp_path / "m", "1.0"))
+        told = client.invoke(1, b"[1]", content_type="application/json").json
+        log = process.log.read_text()
+    assert told["version"] == "1.0"
+    assert ("pip installs: " in log) is not runs
+    built_by = Path(told["prefix"], "pyvenv.cfg").read_text()
+    assert ("\nuv = " in f"\n{built_by}") is runs
 
 
 def test_model_yaml_names_requirements_and_a_python(
@@ -224,6 +252,37 @@ def test_a_server_of_the_artifact_runs_in_it(walled: InstanceProcess, tmp_path: 
     client.serve(81, model)
     told = client.invoke(81, b"[1]", content_type="application/json").json
     assert told["version"] == "8.0"
+
+
+TRITON = """
+import tiny
+
+class TritonPythonModel:
+    def execute(self, requests):
+        return [answer(told=np.array([[tiny.VERSION.encode()]], dtype=object)) for _ in requests]
+"""
+PACKED = """parameters { key: "EXECUTION_ENV_PATH"
+  value { string_value: "$$TRITON_MODEL_DIRECTORY/env.tar.gz" } }"""
+
+
+def test_what_venv_pack_wrote_is_the_environment_of_a_triton_model(
+    walled: InstanceProcess, tmp_path: Path
+) -> None:
+    """EXECUTION_ENV_PATH names it. Such an archive has two members with one name."""
+    packer, venv = python_of("installers").parent / "venv-pack", tmp_path / "venv"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", venv], check=True)
+    (site,) = venv.glob("lib/python3.*/site-packages")
+    (site / "tiny.py").write_text("VERSION = '9.1'\n")
+    model = triton_files.python(
+        tmp_path / "m" / "says", TRITON, more=PACKED,
+        inputs=[("n", "FP32", [1])], outputs=[("told", "STRING", [1])],
+    )  # fmt: skip
+    archive = model / "env.tar.gz"
+    subprocess.run([packer, "--prefix", venv, "--output", archive, "--quiet"], check=True)
+    client = walled.client()
+    client.serve(95, tmp_path / "m")
+    told = client.invoke(95, b'{"inputs": [[1.0]]}', content_type="application/json").json
+    assert told == {"predictions": [["9.1"]]}
 
 
 LINEAR = """

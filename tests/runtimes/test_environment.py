@@ -14,7 +14,7 @@ from penstock.runtimes.environment import (
 SECRETS = (
     "AWS_SECRET_ACCESS_KEY", "AWS_ACCESS_KEY_ID", "AWS_SESSION_TOKEN", "AWS_PROFILE",
     "GOOGLE_APPLICATION_CREDENTIALS", "AZURE_STORAGE_ACCOUNT_KEY", "HTTPS_PROXY", "http_proxy",
-    "PIP_INDEX_URL", "UV_INDEX_URL",
+    "PIP_INDEX_URL", "UV_INDEX_URL", "UV_DEFAULT_INDEX",
 )  # fmt: skip
 NOBODYS = (
     "PENSTOCK_DATABASE", "PENSTOCK_KEY", "DATABASE_URL", "PGPASSWORD", "HF_TOKEN", "VLLM_API_KEY",
@@ -36,7 +36,7 @@ def test_what_is_not_named_stays_with_the_server(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", SECRETS)
-def test_credentials_for_artifacts_reach_instances_and_no_model(name: str) -> None:
+def test_credentials_for_artifacts_and_packages_reach_instances_and_no_model(name: str) -> None:
     assert for_models({name: "x"}) == {}
     assert for_instances({name: "x"}) == {name: "x"}
 

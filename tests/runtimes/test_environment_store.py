@@ -19,6 +19,7 @@ from tests.kit.processes import runs
 from penstock.artifacts.description.description import ModelDescription
 from penstock.errors import CallerError, ModelError, NotNowError, PenstockError
 from penstock.runtimes.base import LoadContext
+from penstock.runtimes.environments.installer import uv_names_index
 from penstock.runtimes.environments.provide import Provider
 from penstock.runtimes.environments.settings import EnvironmentSettings
 from penstock.runtimes.environments.store import EnvironmentLease, EnvironmentStore
@@ -282,3 +283,22 @@ def test_a_python_that_is_not_there_is_refused_with_those_that_are(tmp_path: Pat
         provider.provide(context, threading.Event(), seconds=60)
     assert refused.value.code == "python-unavailable"
     assert ".".join(map(str, sys.version_info[:3])) in refused.value.message
+
+
+@pytest.mark.parametrize(
+    ("variables", "text", "named"),
+    [
+        ({"UV_DEFAULT_INDEX": "https://index.example"}, "", True),
+        ({"PIP_INDEX_URL": "https://index.example"}, "", False),
+        ({}, "[[index]]\nurl = 'https://index.example'\n", True),
+        ({}, "[pip]\nextra-index-url = ['https://index.example']\n", True),
+        ({}, "native-tls = true\n", False),
+        ({}, "no TOML", False),
+    ],
+)
+def test_an_index_of_uvs_is_seen_in_its_own_settings(
+    tmp_path: Path, variables: dict[str, str], text: str, named: bool
+) -> None:
+    settings = tmp_path / "uv.toml"
+    settings.write_text(text)
+    assert uv_names_index({"UV_CONFIG_FILE": str(settings), **variables}) is named

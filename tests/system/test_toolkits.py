@@ -4,6 +4,7 @@ libraries'. The server runs in an environment that has the frameworks."""
 from __future__ import annotations
 
 import json
+import shlex
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any
 import pytest
 from tests.kit.environments import printed_by, python_of
 from tests.kit.multi_model import create_multi_model
-from tests.kit.servers import Server, up
+from tests.kit.servers import Server, penstock, up
 
 pytestmark = [pytest.mark.system, pytest.mark.integration]
 
@@ -109,6 +110,28 @@ class Handler(BaseHTTPRequestHandler):
 
 
 HTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
+"""
+
+
+APPLICATION = """
+from fastapi import FastAPI
+from pydantic import BaseModel
+
+app = FastAPI()
+
+
+class Row(BaseModel):
+    values: list[float]
+
+
+@app.get("/")
+def home():
+    return {}
+
+
+@app.post("/score")
+def score(row: Row):
+    return {"sum": sum(row.values)}
 """
 
 
@@ -235,3 +258,61 @@ def test_a_model_of_a_hub_is_refused_by_its_name(toolkit_server: Server) -> None
     reason = toolkit_server.settled("hub")["FailureReason"]
     assert "HF_MODEL_ID names 'org/of-a-hub': models are not fetched from a hub" in reason
     assert "hf download" in reason
+
+
+def from_init(server: Server, kind: str, file: Path, out: Path) -> Any:
+    """Writes a folder by `penstock init` and deploys it; the answer to its sample request."""
+    told = penstock("init", kind, str(file), "--out", str(out)).stdout.splitlines()
+    deploy, *invoke = [shlex.split(line)[1:] for line in told]
+    penstock(*deploy, server=server)
+    return json.loads(penstock(*invoke[0], server=server).stdout) if invoke else None
+
+
+def test_what_init_writes_for_each_library_answers_as_the_library(
+    toolkit_server: Server, made: tuple[Path, dict[str, Any]], tmp_path: Path
+) -> None:
+    """The samples that it names are answered, also as the warm-up requests of the model."""
+    folder, expected = made
+    forest = folder / "Boston" / "model.joblib"
+    of_zeros = from_init(toolkit_server, "sklearn", forest, tmp_path / "forest")
+    assert len(of_zeros["predictions"]) == 1
+    answer = toolkit_server.invoke("forest", ROWS)
+    assert answer["predictions"] == expected["Boston"]
+    assert (
+        from_init(toolkit_server, "pytorch", folder / "script/model.pth", tmp_path / "jit") is None
+    )
+    answer = toolkit_server.invoke("jit", {"inputs": ROWS})
+    assert flat(answer["predictions"]) == pytest.approx(flat(expected["net"]))
+    (said,) = from_init(toolkit_server, "huggingface", folder / "texts", tmp_path / "hf-texts")
+    assert said["label"] in ("POSITIVE", "NEGATIVE")
+    request = {"inputs": ["good film", "bad"], "parameters": {"top_k": 2}}
+    assert toolkit_server.invoke("hf-texts", request) == expected["texts"]
+
+
+def test_weights_alone_answer_once_their_module_is_made(
+    toolkit_server: Server, made: tuple[Path, dict[str, Any]], tmp_path: Path
+) -> None:
+    folder, expected = made
+    out = tmp_path / "weights"
+    file = str(folder / "net" / "model.pth")
+    said = penstock("init", "pytorch", file, "--out", str(out)).stderr
+    code = out / "code" / "inference.py"
+    assert f"module() of {code}" in said.splitlines()[-1]
+    failed = penstock("deploy", "weights", str(out), server=toolkit_server, status=1).stderr
+    assert "make the module of model.pth in module() of code/inference.py" in failed
+    text = code.read_text()
+    line = next(line for line in text.splitlines() if "raise NotImplementedError" in line)
+    code.write_text(text.replace(line, "    return torch.nn.Linear(3, 2)"))
+    penstock("deploy", "weights", str(out), server=toolkit_server)
+    answer = toolkit_server.invoke("weights", ROWS)
+    assert flat(answer["predictions"]) == pytest.approx(flat(expected["net"]))
+
+
+def test_an_application_of_init_answers(toolkit_server: Server, tmp_path: Path) -> None:
+    """In an environment of other tests: the server's own has no FastAPI."""
+    (tmp_path / "app.py").write_text(APPLICATION)
+    penstock("init", "fastapi", str(tmp_path / "app.py"), "--out", str(tmp_path / "adds"))
+    described = tmp_path / "adds" / "model.yaml"
+    described.write_text(described.read_text().replace("[python,", f"[{python_of('web')},"))
+    penstock("deploy", "adds", str(tmp_path / "adds"), server=toolkit_server)
+    assert toolkit_server.invoke("adds", {"values": [1, 2, 3]}) == {"sum": 6.0}

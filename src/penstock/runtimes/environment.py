@@ -3,8 +3,8 @@
 One table, an allow-list: variables that are not named here stay with the server. A model's process
 gets what libraries need to find themselves, their cores and their accelerators, and the model's own
 Environment on top; never the platform's settings, its database's address, credentials or tokens. An
-instance also gets what fetching artifacts and packages needs: the credentials of object stores, the
-settings of pip and uv, and the proxies. Addresses in them may hold a password.
+instance also gets what fetching artifacts and installing packages needs: the credentials of object
+stores, the operator's settings of pip and uv, and the proxies. Their addresses may hold a password.
 
 Another Python than the server's finds its own libraries, and of ours this package alone
 (`of_environment`, `own_packages`).
@@ -44,8 +44,7 @@ _INSTANCES: Final = (
     "AWS_*", "GOOGLE_*", "AZURE_*", "OBJECT_STORE_*",
     "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "ALL_PROXY",
     "http_proxy", "https_proxy", "no_proxy", "all_proxy",
-    # Installers of environments, which find the index by them
-    "PIP_*", "UV_*", "XDG_CONFIG_DIRS",
+    "PIP_*", "UV_*", "XDG_CONFIG_DIRS",  # the operator's settings of what installs packages
 )  # fmt: skip
 #: A variable with one of these words in its name is secret, whatever its prefix is.
 _SECRETS: Final = frozenset(

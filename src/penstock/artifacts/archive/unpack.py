@@ -305,6 +305,8 @@ class UnpackLimits:
     #: Links that lead out of the archive, or to no file in it, are left out and not refused: a
     #: packed Python environment has such to the machine it was made on.
     drops_links: bool = False
+    #: A file that is named again is left out and not refused: venv-pack writes pyvenv.cfg twice.
+    drops_repeats: bool = False
 
 
 def unpack(archive: Path, to: Path, *, budget: Budget, limits: UnpackLimits) -> dict[str, str]:
@@ -391,6 +393,9 @@ class _Unpacking:
             return
         if not path:
             raise self._unsafe(member.name, "it has no name")
+        if self._limits.drops_repeats and member.kind == "file" and path in self._files:
+            self._skip(member)
+            return
         if path in self._files or path in self._links or path in self._folders:
             raise self._unsafe(member.name, "the archive names this path twice")
         self._make_folder(posixpath.dirname(path))

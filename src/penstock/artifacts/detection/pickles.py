@@ -44,6 +44,7 @@ class PickleFacts:
     names: frozenset[str]  #: classes and functions that it names
     versions: Mapping[str, str]  #: distribution -> its version, of those that say it
     columns: bool  #: whether it takes columns by their names
+    features: int = 0  #: columns of the rows that it was fitted with; 0 = it does not say
 
     @property
     def library(self) -> str:
@@ -62,6 +63,8 @@ _SKLEARN_VERSION: Final = re.compile(
     rb"(\d+\.\d+(?:\.\d+)?(?:rc\d+|\.post\d+|\.dev\d+)?)",
     re.DOTALL,
 )
+#: The attribute, an optional memo, and an integer of one, two or four bytes.
+_FEATURES: Final = re.compile(rb"n_features_in_(?:\x94|q.|r.{4})?(?:K(.)|M(..)|J(....))", re.DOTALL)
 #: The first bytes of a compressed file, and what unpacks it. joblib writes all of them.
 _UNPACK: Final[tuple[tuple[bytes, Callable[[IO[bytes]], Any]], ...]] = (
     (b"\x1f\x8b", lambda file: gzip.GzipFile(fileobj=file)),
@@ -87,7 +90,7 @@ def _read_facts(path: Path, _mtime_ns: int, _size: int) -> PickleFacts | None:
         return None
     names = list(islice(_names(text), _NAMES_MAX))
     root = next((name for name in names if name.partition(".")[0] not in _HELPERS), "")
-    sklearn = _SKLEARN_VERSION.search(text)
+    sklearn, features = _SKLEARN_VERSION.search(text), _FEATURES.search(text)
     return PickleFacts(
         root=root,
         names=frozenset(names),
@@ -96,6 +99,7 @@ def _read_facts(path: Path, _mtime_ns: int, _size: int) -> PickleFacts | None:
             "xgboost": xgboost_version(text) if b"xgboost" in text else "",
         },
         columns=any(one in text for one in _BY_NAME),
+        features=int.from_bytes(next(filter(None, features.groups())), "little") if features else 0,
     )
 
 

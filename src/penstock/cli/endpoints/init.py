@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import shutil
 from pathlib import Path
 from typing import Annotated
@@ -36,9 +37,13 @@ def init(
     for written in write(starter, source, folder):
         note(f"wrote {folder / written}")
     name = _name(folder)
+    if source is not None:
+        for code in starter.instead(source):
+            note(f"{starter.unfinished.replace('{file}', source.name)} {folder / code}")
     print(f"penstock deploy {name} {folder}")
-    if starter.body:
-        print(f"penstock invoke {name} '{starter.body}'")
+    sample = starter.sample(source or Path())
+    if sample:
+        print(f"penstock invoke {name} {shlex.quote(sample)}")
 
 
 def _kind(kind: str) -> StarterKind:
@@ -65,21 +70,23 @@ def _source(kind: str, starter: StarterKind, file: Path | None) -> Path | None:
 
 
 def write(starter: StarterKind, source: Path | None, folder: Path) -> list[str]:
-    """Writes the folder; returns the names of what is in it."""
+    """Writes the folder; returns the names of what is in it. Raises CallerError before it writes
+    anything."""
     written = []
-    folder.mkdir(parents=True, exist_ok=True)
     name = ""
     if source is not None:
         name = "model" if starter.folder else source.name
+    texts = {each: starter.text(each, name, source) for each in starter.files}
+    requirements = starter.requirements(source) if source is not None else []
+    if requirements:
+        texts["code/requirements.txt"] = "\n".join([*requirements, ""])
+    folder.mkdir(parents=True, exist_ok=True)
+    if source is not None:
         if starter.folder:
             shutil.copytree(source, folder / name)
         else:
             shutil.copyfile(source, folder / name)
         written.append(name)
-    texts = {each: starter.text(each, name) for each in starter.files}
-    requirements = starter.requirements(source) if source is not None else []
-    if requirements:
-        texts["code/requirements.txt"] = "\n".join([*requirements, ""])
     for path, text in texts.items():
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         (folder / path).write_text(text, encoding="utf-8")

@@ -6,25 +6,28 @@ requirements.txt names, not in the server's, and knows nothing of Penstock.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-#: scikit-learn writes its version into every estimator that is pickled.
-_SKLEARN_VERSION: Final = re.compile(
-    rb"_sklearn_version.{1,4}?(\d{1,3}\.\d{1,3}\.\d{1,3})", re.DOTALL
-)
-_READ_BYTES_MAX: Final = 64 << 20
+from penstock.cli.endpoints import init_facts
 
 _PYTHON_YAML: Final = """\
 schema: 1
 runtime: python
 file: code/inference.py
+"""
+#: Behind a model.yaml where no sample is known, and where `{sample}` is one.
+_NO_WARM_UP: Final = """\
 # A request that is answered before all others, and shown by `penstock describe`:
 # warmup:
 #   - body: '{"inputs": [[1, 2, 3]]}'
+"""
+_WARM_UP: Final = """\
+# A request that is answered before all others, and shown by `penstock describe`:
+warmup:
+  - body: '{sample}'
 """
 
 _ROWS: Final = '''
@@ -59,12 +62,16 @@ def predict_fn(rows, model):
 """
 )
 
-_PYTORCH: Final = (
-    '''"""Serves a PyTorch model: a TorchScript file, or a whole module that torch.save wrote.
+_PYTORCH_PREDICT: Final = """
 
-A file of weights alone (a state_dict) needs its class: make the module in model_fn, and give it the
-weights with load_state_dict.
+def predict_fn(rows, model):
+    with torch.inference_mode():
+        output = model(torch.as_tensor(rows, dtype=torch.float32))
+    return {"predictions": output.numpy()}
 """
+
+_PYTORCH: Final = (
+    '''"""Serves a PyTorch model: a TorchScript file, or a whole module that torch.save wrote."""
 
 import io
 import json
@@ -80,18 +87,36 @@ def model_fn(model_dir):
         model = torch.jit.load(path, map_location="cpu")
     except RuntimeError:
         model = torch.load(path, map_location="cpu", weights_only=False)
-    if isinstance(model, dict):
-        raise TypeError("{file} holds weights alone: make its module in code/inference.py")
     return model.eval()
 '''
     + _ROWS
-    + """
+    + _PYTORCH_PREDICT
+)
 
-def predict_fn(rows, model):
-    with torch.inference_mode():
-        output = model(torch.as_tensor(rows, dtype=torch.float32))
-    return {"predictions": output.numpy()}
-"""
+_PYTORCH_WEIGHTS: Final = (
+    '''"""Serves weights of PyTorch (a state_dict), once `module` below makes their module."""
+
+import io
+import json
+import os
+
+import numpy as np
+import torch
+
+
+def module():
+    """The module that the weights belong to, for example torch.nn.Linear(3, 2)."""
+    raise NotImplementedError("make the module of {file} in module() of code/inference.py")
+
+
+def model_fn(model_dir):
+    path = os.path.join(model_dir, "{file}")
+    model = module()
+    model.load_state_dict(torch.load(path, map_location="cpu", weights_only=True))
+    return model.eval()
+'''
+    + _ROWS
+    + _PYTORCH_PREDICT
 )
 
 _HUGGING_FACE: Final = '''"""Serves a Hugging Face folder by a pipeline for its task."""
@@ -153,15 +178,6 @@ def predict_fn(data, model):
     """Called for each request, with the body's JSON. What it returns is the answer's JSON."""
     return {"received": data, "model_bytes": model}
 '''
-
-_PYTHON_OWN_YAML: Final = """\
-schema: 1
-runtime: python
-file: code/inference.py
-# A request that is answered before all others, and shown by `penstock describe`:
-warmup:
-  - body: '{"inputs": [[1, 2, 3]]}'
-"""
 
 _FASTAPI: Final = '''"""Serves a FastAPI application: its first POST route answers /invocations.
 
@@ -237,18 +253,20 @@ class StarterKind:
     #: lines of code/requirements.txt, from the file
     requirements: Callable[[Path], list[str]] = field(default=lambda path: [])
     folder: bool = False  #: FILE is a folder
-    body: str = ""  #: of a request that the files as written answer
+    #: body of a request that is answered, from the file; "" = none is known
+    sample: Callable[[Path], str] = field(default=lambda path: "")
+    #: files that take the place of those of the same names, from the file
+    instead: Callable[[Path], Mapping[str, str]] = field(default=lambda path: {})
+    unfinished: str = ""  #: what to do before the folder is deployed, where `instead` has files
 
-    def text(self, name: str, file: str) -> str:
-        return self.files[name].replace("{file}", file)
-
-
-def _sklearn(path: Path) -> list[str]:
-    """scikit-learn as it was when the file was written, where the file says it."""
-    with path.open("rb") as file:
-        found = _SKLEARN_VERSION.search(file.read(_READ_BYTES_MAX))
-    version = f"=={found[1].decode()}" if found else ""
-    return [f"scikit-learn{version}", "joblib", "numpy"]
+    def text(self, name: str, file: str, source: Path | None) -> str:
+        text = self.files[name]
+        if source is not None:
+            text = self.instead(source).get(name, text)
+        if text is _PYTHON_YAML:
+            sample = self.sample(source or Path()).replace("'", "''")
+            text += _WARM_UP.replace("{sample}", sample) if sample else _NO_WARM_UP
+        return text.replace("{file}", file)
 
 
 KINDS: Final[dict[str, StarterKind]] = {
@@ -256,13 +274,18 @@ KINDS: Final[dict[str, StarterKind]] = {
         title="scikit-learn, of joblib or pickle",
         takes="model.joblib or model.pkl",
         files={"model.yaml": _PYTHON_YAML, "code/inference.py": _SKLEARN},
-        requirements=_sklearn,
+        requirements=init_facts.sklearn_requirements,
+        sample=init_facts.sklearn_sample,
     ),
     "pytorch": StarterKind(
-        title="PyTorch: TorchScript, or a module",
+        title="PyTorch: TorchScript, a module, or weights",
         takes="model.pt or model.pth",
         files={"model.yaml": _PYTHON_YAML, "code/inference.py": _PYTORCH},
         requirements=lambda path: ["torch", "numpy"],
+        instead=lambda path: (
+            {"code/inference.py": _PYTORCH_WEIGHTS} if init_facts.is_weights(path) else {}
+        ),
+        unfinished="{file} holds weights alone: first make their module in module() of",
     ),
     "huggingface": StarterKind(
         title="a Hugging Face folder, by a pipeline of transformers",
@@ -270,7 +293,7 @@ KINDS: Final[dict[str, StarterKind]] = {
         files={"model.yaml": _PYTHON_YAML, "code/inference.py": _HUGGING_FACE},
         requirements=lambda path: ["transformers", "torch"],
         folder=True,
-        body='{"inputs": "where is my order"}',
+        sample=init_facts.hugging_face_sample,
     ),
     "fastapi": StarterKind(
         title="a FastAPI application named app",
@@ -281,13 +304,13 @@ KINDS: Final[dict[str, StarterKind]] = {
     "python": StarterKind(
         title="anything that Python code loads",
         takes="any file",
-        files={"model.yaml": _PYTHON_OWN_YAML, "code/inference.py": _PYTHON},
-        body='{"inputs": [[1, 2, 3]]}',
+        files={"model.yaml": _PYTHON_YAML, "code/inference.py": _PYTHON},
+        sample=lambda path: '{"inputs": [[1, 2, 3]]}',
     ),
     "pipeline": StarterKind(
         title="steps that call endpoints, services and functions",
         takes="",
         files={"pipeline.yaml": _PIPELINE_YAML, "code/steps.py": _PIPELINE},
-        body='{"question": "where is my order"}',
+        sample=lambda path: '{"question": "where is my order"}',
     ),
 }

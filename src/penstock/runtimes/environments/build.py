@@ -22,12 +22,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from penstock.distribution import own_index
 from penstock.errors import ModelError
 from penstock.runtimes.environments import interpreters
 from penstock.runtimes.environments.installer import (
     Installer,
     InstallFailed,
-    installer_environment,
+    uv_names_index,
     walls_hold,
 )
 from penstock.runtimes.environments.interpreters import Interpreter
@@ -43,10 +44,11 @@ BASE: Final = ("numpy", "orjson")
 #: The last lines of an installer that an error ends with, so that they fit into a FailureReason.
 _LINES_MAX: Final = 4
 _LINE_CHARS_MAX: Final = 200
-_TORCH: Final = frozenset(("torch", "torchvision", "torchaudio"))
-_OWN_INDEX: Final = ("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_FIND_LINKS", "PIP_NO_INDEX",
-                     "PIP_CONFIG_FILE", "UV_INDEX_URL", "UV_DEFAULT_INDEX", "UV_INDEX",
-                     "UV_EXTRA_INDEX_URL", "UV_FIND_LINKS")  # fmt: skip
+#: PyTorch, and libraries that bring it.
+_TORCH: Final = frozenset(
+    ("torch", "torchvision", "torchaudio", "accelerate", "fastai", "lightning", "peft",
+     "pytorch-lightning", "sentence-transformers", "timm", "torchmetrics", "ultralytics")
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,11 +79,13 @@ class EnvironmentBuilder:
     installer: Installer
     cache: Path  #: wheels that environments share
     notes: list[str] = field(default_factory=list)
+    uv: str = ""  #: the program that installs; "" = pip does
 
     def build(self) -> EnvironmentContent:
         """Raises ModelError (`environment-failed`, `environment-timeout`,
         `environment-too-large`) and NotNowError (`environment-cancelled`)."""
         try:
+            self.uv = self._uv()
             return self._build()
         except InstallFailed as failed:
             raise self._failed(failed) from None
@@ -127,12 +131,32 @@ class EnvironmentBuilder:
 
     # Steps
 
+    def _uv(self) -> str:
+        """uv, which may be in somebody's home; "" where there is none that runs behind the walls,
+        such as a script that starts another program, or where the operator's index is pip's."""
+        found = shutil.which("uv")
+        if found is None:
+            return ""
+        environ = self.installer.environment()
+        if own_index(environ) and not uv_names_index(environ):
+            self.installer.log("environment: pip installs: its settings name an index, uv's none")
+            return ""
+        found = os.path.realpath(found)
+        self.installer.read = (*self.installer.read, found)
+        try:
+            self.installer.run([found, "--version"], "asking uv", network=False)
+            return found
+        except InstallFailed as failed:
+            last = failed.lines[-1] if failed.lines else "it ended with an error"
+            self.installer.log(f"environment: pip installs: {found} does not run here: {last}")
+            return ""
+
     def _make_empty(self) -> None:
         folder, python = self.installer.folder, self.spec.python.path
         for each in folder.iterdir():
             shutil.rmtree(each) if each.is_dir() and not each.is_symlink() else each.unlink()
-        if uv := _uv():
-            argv = [uv, "venv", "--quiet", "--no-project", "--python", python, str(folder)]
+        if self.uv:
+            argv = [self.uv, "venv", "--quiet", "--no-project", "--python", python, str(folder)]
             argv += ["--allow-existing"]
         else:
             argv = [python, "-I", "-m", "venv", str(folder)]
@@ -141,7 +165,8 @@ class EnvironmentBuilder:
 
     def _for_here(self, framework: tuple[str, ...]) -> tuple[str, ...]:
         """The lines for this machine: without a GPU PyTorch's build for processors is enough."""
-        if not self._wants_torch(framework) or self.spec.accelerated or not self._may_use_index():
+        lines = (*framework, *self.spec.requirements.lines)
+        if not self._wants_torch(lines) or self.spec.accelerated or not self._may_use_index():
             return framework
         if self._has_own_index():
             self.notes.append("torch is taken from the server's own index, as it is there")
@@ -275,8 +300,8 @@ class EnvironmentBuilder:
 
     def _command(self, verb: str) -> list[str]:
         bytecode = not self.spec.imports
-        if uv := _uv():
-            argv = [uv, "pip", verb, "--quiet", "--python", self._python()]
+        if self.uv:
+            argv = [self.uv, "pip", verb, "--quiet", "--python", self._python()]
             return [*argv, "--compile-bytecode"] if bytecode else argv
         pip = _pip()
         argv = [*pip, "--python", self._python()] if pip else [self._python(), "-m", "pip"]
@@ -291,7 +316,7 @@ class EnvironmentBuilder:
         wants = self._wants_torch((*framework, *self.spec.requirements.lines))
         if index and wants and place and not own and not self.spec.accelerated:
             argv += ["--extra-index-url", place]
-            if _uv():
+            if self.uv:
                 argv += ["--index-strategy", "unsafe-best-match"]
         return argv
 
@@ -303,11 +328,9 @@ class EnvironmentBuilder:
         return any(name_of(line) in _TORCH for line in lines)
 
     def _has_own_index(self) -> bool:
-        """Whether the operator says where packages come from."""
-        scratch = self.installer.scratch
-        environ = installer_environment(scratch, scratch, scratch)
-        files = ("/etc/pip.conf", "/etc/xdg/pip/pip.conf", "/etc/uv/uv.toml")
-        return any(name in environ for name in _OWN_INDEX) or any(map(os.path.isfile, files))
+        """Whether the operator says where the program that installs gets packages from."""
+        environ = self.installer.environment()
+        return uv_names_index(environ) if self.uv else own_index(environ)
 
     def _file(self, name: str, lines: list[str] | tuple[str, ...]) -> str:
         path = self.installer.scratch / name
@@ -332,10 +355,6 @@ class EnvironmentBuilder:
             hint="Name versions that exist for this Python, pack wheels into the archive, or see "
             "docs/howto/environments.md.",
         )
-
-
-def _uv() -> str:
-    return shutil.which("uv") or ""
 
 
 def _pip() -> list[str]:

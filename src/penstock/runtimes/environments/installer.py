@@ -14,6 +14,7 @@ import signal
 import subprocess
 import sys
 import threading
+import tomllib
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
@@ -41,7 +42,11 @@ _NOT_PASSED: Final = frozenset(
      "UV_CACHE_DIR", "UV_PYTHON", "UV_PROJECT_ENVIRONMENT", "UV_SYSTEM_PYTHON", "UV_TARGET")
 )  # fmt: skip
 _CONFIG_FILES: Final = ("~/.config/pip/pip.conf", "~/.pip/pip.conf")
-_SYSTEM_FILES: Final = ("/etc/pip.conf", "/etc/xdg/pip/pip.conf", "/etc/uv/uv.toml")
+_UV_FILES: Final = ("/etc/uv/uv.toml",)
+_SYSTEM_FILES: Final = ("/etc/pip.conf", "/etc/xdg/pip/pip.conf", *_UV_FILES)
+#: Settings of uv that say where packages come from.
+_UV_INDEX_KEYS: Final = ("index", "index-url", "default-index", "extra-index-url", "find-links",
+                         "no-index")  # fmt: skip
 
 
 _processes: set[int] = set()
@@ -83,17 +88,16 @@ class Installer:
         Raises InstallFailed; NotNowError (`environment-cancelled`); ModelError
         (`environment-timeout`, `environment-too-large`). Then nothing of it runs any more.
         """
-        home = self.scratch / "home"
-        for each in (home, self.scratch / "tmp"):
-            each.mkdir(parents=True, exist_ok=True)
-        environ = installer_environment(home, self.scratch / "tmp", cache or self.scratch / "cache")
+        for each in ("home", "tmp"):
+            (self.scratch / each).mkdir(parents=True, exist_ok=True)
+        environ = self.environment(cache)
         write = [str(self.folder), str(self.scratch), *([str(cache)] if cache else [])]
         walls = around_tool(
             (*self.read, *paths_of(environ)), write, network=network and self.network
         )
         told = walls.told()
         # No core dumps, and no file that is larger than the environment may be.
-        limited = ["/bin/sh", "-c", 'ulimit -c 0; ulimit -f "$0"; exec "$@"']
+        limited = ["/bin/sh", "-c", 'ulimit -c 0; ulimit -f "$1"; shift; exec "$@"', "sh"]
         blocks = str(max(1, self.bytes_max // 512))
         try:
             process = subprocess.Popen(
@@ -109,6 +113,11 @@ class Installer:
         finally:
             os.close(told)
         return self._followed(process, doing)
+
+    def environment(self, cache: Path | None = None) -> dict[str, str]:
+        """The variables of a command's process."""
+        home, temporary = self.scratch / "home", self.scratch / "tmp"
+        return installer_environment(home, temporary, cache or self.scratch / "cache")
 
     def _followed(self, process: subprocess.Popen[bytes], doing: str) -> list[str]:
         lines: deque[str] = deque(maxlen=400)
@@ -227,6 +236,22 @@ def installer_environment(home: Path, temporary: Path, cache: Path) -> dict[str,
         "PIP_PROGRESS_BAR": "off",
         "NO_COLOR": "1",
     }
+
+
+def uv_names_index(environ: Mapping[str, str]) -> bool:
+    """Whether uv is told where packages come from; it does not read the settings of pip."""
+    if any(f"UV_{key.upper().replace('-', '_')}" in environ for key in _UV_INDEX_KEYS):
+        return True
+    for file in (environ.get("UV_CONFIG_FILE", ""), *_UV_FILES):
+        with suppress(OSError, ValueError):
+            settings = tomllib.loads(Path(file).read_text())
+            if any(
+                key in each
+                for each in (settings, settings.get("pip", {}))
+                for key in _UV_INDEX_KEYS
+            ):
+                return True
+    return False
 
 
 def paths_of(environ: Mapping[str, str]) -> list[str]:

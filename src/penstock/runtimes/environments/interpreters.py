@@ -39,7 +39,7 @@ class Interpreter:
     """A Python that is installed on this machine."""
 
     path: str
-    version: str  #: such as 3.11.7
+    version: str  #: such as 3.11.7; of one that an artifact brings its minor version alone
     suffix: str  #: of its extension modules: those of another Python with the same run in it
     prefix: str  #: its installation
 

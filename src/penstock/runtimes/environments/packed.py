@@ -25,7 +25,9 @@ from penstock.runtimes.environments import interpreters
 from penstock.runtimes.environments.interpreters import Interpreter
 
 #: An environment of conda with PyTorch has some 60,000 files.
-_LIMITS: Final = UnpackLimits(members_max=400_000, ratio_max=1000.0, drops_links=True)
+_LIMITS: Final = UnpackLimits(
+    members_max=400_000, ratio_max=1000.0, drops_links=True, drops_repeats=True
+)
 _LIB: Final = re.compile(r"python3\.(\d{1,2})")
 
 
@@ -76,7 +78,7 @@ def _prepared(name: str, folder: Path, pythons: tuple[str, ...]) -> PackedPython
         same = own.minor[1] == minor
         python = Interpreter(
             path=str(program),
-            version=f"3.{minor}.0",
+            version=f"3.{minor}",
             suffix=own.suffix if same else "",
             prefix=str(folder),
         )
