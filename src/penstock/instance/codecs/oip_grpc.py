@@ -33,6 +33,7 @@ from penstock.instance.codecs.oip_json import (
 )
 from penstock.instance.codecs.request_parameters import metadata_of
 from penstock.instance.codecs.values import cast
+from penstock.runtimes.infer_metadata import parameters_of
 from penstock.runtimes.tensor_bytes import encode_raw, objects
 from penstock.wire.frames import ReplyMeta, encode_reply_meta
 from penstock.wire.oip_messages import ModelInferRequest, ModelInferResponse
@@ -53,6 +54,14 @@ _CONTENTS: Final = {
     "FP32": "fp32_contents",
     "FP64": "fp64_contents",
     "BYTES": "bytes_contents",
+}
+
+#: Type of a parameter -> its field of InferParameter.
+_PARAMETER_FIELDS: Final = {
+    bool: "bool_param",
+    int: "int64_param",
+    float: "double_param",
+    str: "string_param",
 }
 
 
@@ -131,6 +140,8 @@ def _wanted(model: CodecModel, request: Any) -> list[OutputSpec]:
 
 def _encode(model: CodecModel, outputs: Tensors, wanted: list[OutputSpec], ident: str) -> bytes:
     response = ModelInferResponse(model_name=model.name, model_version=model.version, id=ident)
+    for name, value in parameters_of(outputs).items():
+        setattr(response.parameters[name], _PARAMETER_FIELDS[type(value)], value)
     dtypes = {spec.name: spec.dtype for spec in model.outputs}
     for want, array in pick(wanted, outputs):
         values = classified(array, want.classes, model.batched) if want.classes else array

@@ -26,6 +26,7 @@ from penstock.instance.codecs.base import (
 )
 from penstock.instance.codecs.request_parameters import metadata_of
 from penstock.instance.codecs.values import cast, dump_json, jsonable, parse_json, to_array
+from penstock.runtimes.infer_metadata import InferAnswer, parameters_of
 from penstock.runtimes.tensor_bytes import ELEMENT_BYTES, decode_raw, encode_raw, name_of, objects
 from penstock.wire.frames import ReplyMeta, encode_reply_meta
 
@@ -44,6 +45,8 @@ def pick(wanted: list[OutputSpec], outputs: Tensors) -> Iterator[tuple[OutputSpe
         return
     for want in wanted:
         if want.name not in outputs:
+            if isinstance(outputs, InferAnswer):  # as in Triton, code may answer with fewer
+                continue
             raise ModelError(
                 "output-missing",
                 f"the model did not answer output {want.name!r}; it gave {', '.join(outputs)}",
@@ -229,6 +232,8 @@ def _encoder(model: CodecModel, wanted: list[OutputSpec], ident: str, sagemaker:
         head: dict[str, Any] = {"model_name": model.name, "model_version": model.version}
         if ident:
             head["id"] = ident
+        if parameters := parameters_of(outputs):
+            head["parameters"] = dict(parameters)
         entries, parts = [], []
         for want, array in pick(wanted, outputs):
             values = classified(array, want.classes, model.batched) if want.classes else array

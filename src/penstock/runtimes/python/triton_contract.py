@@ -9,21 +9,23 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from penstock.errors import ModelError, plain
+from penstock.errors import ModelError, kind_of, plain
 from penstock.runtimes.python import triton_backend_utils as utils
 from penstock.runtimes.python.batches import ALL_ITEMS, Answer, answered, failed
-from penstock.runtimes.tensor_bytes import pack, unpack
-from penstock.runtimes.workers.failures import WORDS_CHARS_MAX
+from penstock.runtimes.python.pb_utils.errors import kind_of_code
+from penstock.runtimes.python.pb_utils.requests import InferenceRequest
+from penstock.runtimes.python.pb_utils.responses import InferenceResponse
+from penstock.runtimes.python.pb_utils.tensors import Tensor, plain_array
+from penstock.runtimes.python.triton_wire import pack_answer, unpack_metadata
+from penstock.runtimes.tensor_bytes import unpack
+from penstock.runtimes.workers.failures import WORDS_CHARS_MAX, log_text
 from penstock.runtimes.workers.inside import import_code
 
 PACKED = "application/x-penstock-tensors"
-
-#: Triton's error codes that are the caller's fault -> HTTP status.
-_CALLER_CODES = {utils.TritonError.INVALID_ARG: 400, utils.TritonError.NOT_FOUND: 404}
 
 
 class TritonContract:
@@ -51,29 +53,26 @@ class TritonContract:
         self, items: list[tuple[bytes, bytes]], progress: Callable[[int], None]
     ) -> list[Answer]:
         progress(0 if len(items) == 1 else ALL_ITEMS)
-        bodies = [body for _, body in items]
         try:
-            return self._execute(bodies)
+            return self._execute(items)
         except BaseException as error:
-            if len(bodies) == 1:
+            if len(items) == 1:
                 return [failed(error)]
+            log_text(
+                f"execute raised {kind_of(error)} for a batch of {len(items)} requests; each is "
+                "run again alone\n"
+            )
         answers = []
-        for index, body in enumerate(bodies):
+        for index, item in enumerate(items):
             progress(index)
             try:
-                answers += self._execute([body])
+                answers += self._execute([item])
             except BaseException as error:
                 answers.append(failed(error))
         return answers
 
-    def _execute(self, bodies: list[bytes]) -> list[Answer]:
-        requests = [
-            utils.InferenceRequest(
-                inputs=[utils.Tensor(name, array) for name, array in unpack(body).items()],
-                requested_output_names=self._outputs,
-            )
-            for body in bodies
-        ]
+    def _execute(self, items: list[tuple[bytes, bytes]]) -> list[Answer]:
+        requests = [request_of(meta, body, self._outputs) for meta, body in items]
         responses = self._model.execute(requests)
         if inspect.iscoroutine(responses):  # `async def execute`, for `async_exec`
             responses = self._runner.run(responses)
@@ -85,6 +84,13 @@ class TritonContract:
         return [_answer_or_failure(response) for response in responses]
 
 
+def request_of(meta: bytes, body: bytes, outputs: Sequence[str]) -> InferenceRequest:
+    """`outputs`: all of the model's, for a request that names none."""
+    metadata, trace = unpack_metadata(meta)
+    inputs = [Tensor(name, array) for name, array in unpack(body).items()]
+    return InferenceRequest.received(metadata, trace, inputs, outputs)
+
+
 def _answer_or_failure(response: Any) -> Answer:
     """A response that can't be written fails only its own request."""
     try:
@@ -94,14 +100,15 @@ def _answer_or_failure(response: Any) -> Answer:
 
 
 def _answer(response: Any) -> Answer:
-    if response is None or (response.error() is None and not response.output_tensors()):
-        return failed(ModelError("model-code-failed", "execute gave no tensors for this request"))
+    if not isinstance(response, InferenceResponse):
+        raise ModelError(
+            "model-code-failed",
+            f"execute answered a request with {kind_of(response)}, not an InferenceResponse",
+        )
     error = response.error()
     if error is not None:
-        status = _CALLER_CODES.get(error.code(), 500)
+        kind = kind_of_code(error.code())
         said = plain(error.message(), WORDS_CHARS_MAX)
-        return failed(ModelError("model-code-failed", said, original_status=status))
-    tensors = {
-        each.name(): utils.plain_array(each.as_numpy()) for each in response.output_tensors()
-    }
-    return answered(pack(tensors), PACKED)
+        return failed(ModelError(kind.code, said, original_status=kind.status))
+    tensors = {each.name(): plain_array(each.as_numpy()) for each in response.output_tensors()}
+    return answered(pack_answer(tensors, response.parameters().encode()), PACKED)

@@ -74,7 +74,7 @@ def serve(channel: socket.socket) -> None:
     send: Callable[[bytes], None] = channel.sendall
     if init.get("calls"):
         from penstock.runtimes.python.caller import Caller
-        from penstock.runtimes.python.triton_backend_utils import connect
+        from penstock.runtimes.python.pb_utils.requests import connect
 
         caller = Caller(channel)
         connect(caller, init["calls"])
