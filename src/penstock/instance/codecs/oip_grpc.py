@@ -138,6 +138,12 @@ def _wanted(model: CodecModel, request: Any) -> list[OutputSpec]:
     return known_outputs(model, wanted)
 
 
+def _final_mark() -> bytes:
+    made = ModelInferResponse()
+    made.parameters["triton_final_response"].bool_param = True
+    return bytes(made.SerializeToString())
+
+
 def _encode(model: CodecModel, outputs: Tensors, wanted: list[OutputSpec], ident: str) -> bytes:
     response = ModelInferResponse(model_name=model.name, model_version=model.version, id=ident)
     for name, value in parameters_of(outputs).items():
@@ -149,6 +155,10 @@ def _encode(model: CodecModel, outputs: Tensors, wanted: list[OutputSpec], ident
         response.outputs.add(name=want.name, datatype=dtype, shape=values.shape)
         response.raw_output_contents.append(encode_raw(values, dtype))
     return bytes(response.SerializeToString())
+
+
+#: What marks a response as the last one, behind any other message: fields of messages add up.
+FINAL_MARK: Final = _final_mark()
 
 
 def stream_message(

@@ -22,6 +22,7 @@ from penstock.instance.codecs.select import decode_tensors
 from penstock.instance.engines.lane_threads import LaneThreads
 from penstock.instance.request import Item, Request
 from penstock.runtimes.base import Payload, PayloadReply, Returned, TensorRuntime
+from penstock.runtimes.python.batches import CANCELLED, SLOTS_MAX
 from penstock.runtimes.python.triton_wire import pack_metadata, unpack_answer
 from penstock.runtimes.tensor_bytes import pack
 from penstock.wire.frames import decode_request_meta
@@ -187,6 +188,9 @@ class PackedTensorEngine(TensorBodies):
     def __init__(self, runtime: Any, model: CodecModel) -> None:
         super().__init__(model)
         self._runtime = runtime
+        #: Sets marks of requests; None: its process is shared with other models
+        self._mark: Callable[[int, int, int], None] | None = getattr(runtime, "mark", None)
+        self._marked: dict[int, list[Item]] = {}  #: lane -> what it computes; slots count from 1
 
     def run(self, lane: int, items: list[Item], bucket: int, done: Callable[[Any], None]) -> None:
         """Groups run one after the other: a model sees requests of one shape together."""
@@ -198,16 +202,37 @@ class PackedTensorEngine(TensorBodies):
             if members is None:
                 done(results)
                 return
+            self._marked[lane] = [items[at] for at in members]
+            batch = [self._payload(lane, place, items[at]) for place, at in enumerate(members, 1)]
 
             def answered(replies: list[PayloadReply | Returned]) -> None:
+                self._marked[lane] = []
                 for at, reply in zip(members, replies, strict=True):
                     results[at] = self._result(reply, items[at])
                 next_group()
 
-            batch = [_payload(items[at]) for at in members]
             self._runtime.invoke(lane, batch, answered)
 
         next_group()
+
+    def _payload(self, lane: int, place: int, item: Item) -> Payload:
+        request: Any = item.whole or item
+        slot = place if self._mark is not None and place <= SLOTS_MAX else 0
+        if slot and self._mark is not None:
+            self._mark(lane, slot, CANCELLED if request.answered else 0)
+        meta = pack_metadata(
+            request.metadata or InferMetadata(), trace_context(request.meta), slot=slot
+        )
+        return Payload(meta, pack(item.data), asked=request)
+
+    def item_unwanted(self, request: Request) -> None:
+        """The model's code may look whether it was cancelled."""
+        if self._mark is None:
+            return
+        for lane, items in self._marked.items():
+            for slot, item in enumerate(items, 1):
+                if (item.whole or item) is request and slot <= SLOTS_MAX:
+                    self._mark(lane, slot, CANCELLED)
 
     def unwanted(self, lane: int) -> None:
         self._runtime.cancel(lane)
@@ -226,13 +251,6 @@ class PackedTensorEngine(TensorBodies):
                 if array.ndim == 0 or array.shape[0] != item.rows:
                     return wrong_rows(name, array, item.rows)
         return outputs
-
-
-def _payload(item: Item) -> Payload:
-    request: Any = item.whole or item
-    trace = trace_context(request.meta)
-    meta = pack_metadata(request.metadata or InferMetadata(), trace)
-    return Payload(meta, pack(item.data), asked=request)
 
 
 def trace_context(meta: bytes) -> str:

@@ -120,6 +120,7 @@ def model_config(init: dict[str, Any]) -> dict[str, Any]:
         "max_batch_size": init["rows_max"],
         "input": [tensor(*each) for each in init["inputs"]],
         "output": [tensor(*each) for each in init["outputs"]],
+        "model_transaction_policy": {"decoupled": init.get("decoupled", False)},
         "parameters": {key: {"string_value": value} for key, value in init["parameters"].items()},
     }
 

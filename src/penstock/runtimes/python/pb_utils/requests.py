@@ -95,13 +95,19 @@ class InferenceRequest:
         self._timeout = timeout
         self._trace = trace or InferenceTrace()
         self._parameters = parameters_json(parameters)
+        self._make_sender: Callable[[], InferenceResponseSender] | None = None
         self._sender: InferenceResponseSender | None = None
-        self._sender_taken = False
         self._cancelled: Callable[[], bool] = lambda: False
 
     @classmethod
     def received(
-        cls, metadata: InferMetadata, trace: str, inputs: Sequence[Tensor], outputs: Sequence[str]
+        cls,
+        metadata: InferMetadata,
+        trace: str,
+        inputs: Sequence[Tensor],
+        outputs: Sequence[str],
+        make_sender: Callable[[], InferenceResponseSender],
+        cancelled: Callable[[], bool],
     ) -> InferenceRequest:
         """One for `execute`. `outputs`: all of the model's, for a request that names none."""
         made = cls(
@@ -115,6 +121,8 @@ class InferenceRequest:
         )
         # A client's parameters may be floats, which a model can't give to a request of its own.
         made._parameters = json.dumps(dict(metadata.parameters))
+        made._make_sender = make_sender
+        made._cancelled = cancelled
         return made
 
     def inputs(self) -> list[Tensor]:
@@ -161,10 +169,19 @@ class InferenceRequest:
         return self._cancelled()
 
     def get_response_sender(self) -> InferenceResponseSender:
-        if self._sender is None:
+        if self._make_sender is None:
             raise TritonModelException("only a request that execute gets has a response sender")
-        self._sender_taken = True
+        if self._sender is None:
+            self._sender = self._make_sender()
         return self._sender
+
+    @property
+    def sender_taken(self) -> bool:
+        return self._sender is not None
+
+    def end_with(self, error: TritonError) -> None:
+        """Ends the answer with an error, unless the model has ended it."""
+        self.get_response_sender().close_with(error)
 
     def exec(self, decoupled: bool = False) -> InferenceResponse:
         """Calls the model and waits for its answer."""
