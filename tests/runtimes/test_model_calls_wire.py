@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
+from penstock.runtimes.infer_metadata import InferMetadata
 from penstock.runtimes.python import triton_backend_utils as utils
 from penstock.runtimes.python.caller import (
     CALL,
@@ -27,8 +28,12 @@ X = {"x": np.array([[1.0, 2.0]], np.float32)}
 
 
 def test_a_call_is_a_head_and_a_pack_of_tensors() -> None:
-    said = pack_call(7, "encoder", -1, ["y"], 2_000_000, X)
-    head = b'{"i":7,"m":"encoder","v":-1,"o":["y"],"t":2000000}'
+    metadata = InferMetadata(
+        request_id="r", correlation_id="c", flags=1, timeout_us=2_000_000, parameters={"a": 1},
+        outputs=("y",),
+    )  # fmt: skip
+    said = pack_call(7, "encoder", -1, metadata, X)
+    head = b'{"i":7,"m":"encoder","v":-1,"o":["y"],"t":2000000,"r":"r","s":"c","f":1,"p":{"a":1}}'
     tensors = b'[["x","FP32",[1,2],8]]'
     assert said == (
         HEAD.pack(4 + len(head) + 4 + len(tensors) + 8, CALL, 0)
@@ -39,7 +44,8 @@ def test_a_call_is_a_head_and_a_pack_of_tensors() -> None:
         + struct.pack("<2f", 1.0, 2.0)
     )
     call = unpack_call(said[HEAD.size :])
-    assert call._replace(tensors={}) == WorkerCall(7, "encoder", -1, ("y",), 2.0, {})
+    assert call._replace(tensors={}) == WorkerCall(7, "encoder", -1, metadata, {})
+    assert call.timeout_s == 2.0
     assert call.tensors["x"].tolist() == [[1.0, 2.0]]
 
 
@@ -48,7 +54,7 @@ def test_an_answer_has_tensors_or_words_and_a_code() -> None:
     assert (called.number, called.error) == (7, None)
     assert called.tensors["x"].tolist() == [[1.0, 2.0]]
     refused = unpack_called(pack_refused(8, "not ready", 2)[HEAD.size :])
-    assert refused == (8, {}, "not ready", 2)
+    assert refused == (8, {}, "not ready", 2, {})
 
 
 @pytest.mark.parametrize("payload", [b"", b"\xff\0\0\0", b"\x02\0\0\0[]", b"\x02\0\0\0{}"])
@@ -68,7 +74,7 @@ def test_threads_of_a_model_wait_for_their_own_answers_in_any_order() -> None:
     far = read_messages(theirs.makefile("rb"))
     with ThreadPoolExecutor(3) as threads:
         waiting = [
-            threads.submit(lambda name=name: caller.call(name, -1, [], 0, X).result(20))
+            threads.submit(lambda name=name: caller.call(name, -1, InferMetadata(), X).result(20))
             for name in ("a", "b", "c")
         ]
         calls = [unpack_call(payload) for _, _, payload in (next(far), next(far), next(far))]

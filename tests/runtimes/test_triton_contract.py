@@ -14,7 +14,8 @@ import pytest
 from penstock.errors import ModelError
 from penstock.runtimes.python.batches import ERROR, PLAIN
 from penstock.runtimes.python.triton_contract import TritonContract
-from penstock.runtimes.tensor_bytes import objects, pack, unpack
+from penstock.runtimes.python.triton_wire import unpack_answer
+from penstock.runtimes.tensor_bytes import objects, pack
 
 SOURCE = """
 import json
@@ -85,7 +86,7 @@ def test_bytes_are_bytes_in_the_model_and_behind_it(tmp_path: Path) -> None:
         for name in ("model", "triton_python_backend_utils"):
             sys.modules.pop(name, None)
     assert outcome == PLAIN
-    answered = unpack(body)
+    answered = unpack_answer(body)
     assert answered["y"].tolist() == given
     assert answered["kinds"].tolist() == [b"object bytes"] * 4
 
@@ -111,7 +112,8 @@ def ask(loaded: TritonContract, *rows: list[float]) -> list[Any]:
     bodies = [pack({"x": np.array([row], dtype=np.float32)}) for row in rows]
     answers = loaded.answer([(b"", body) for body in bodies], lambda index: None)
     return [
-        unpack(body) if outcome == PLAIN else json.loads(body) for body, _, _, outcome in answers
+        unpack_answer(body) if outcome == PLAIN else json.loads(body)
+        for body, _, _, outcome in answers
     ]
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from penstock.instance.codecs.base import Decoded
+from penstock.instance.codecs.infer_metadata import InferMetadata
 from penstock.wire.frames import decode_request_meta
 from penstock.wire.span_notes import SpanScope, scope_of
 
@@ -98,6 +99,10 @@ class Request(Item):
         self.target = ""  #: name of the target model, in a host of target models
         self.answered = False  #: True once it is answered or cancelled: nothing more is sent
         self.traced: SpanScope | None = None  #: `spans`, once they were read
+
+    @property
+    def metadata(self) -> InferMetadata | None:
+        return self.decoded.metadata if self.decoded is not None else None
 
     def refuse(self, frame: bytes) -> None:
         """Answers it where no copy has taken it."""

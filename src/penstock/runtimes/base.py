@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 import numpy as np
 
 from penstock.errors import PenstockError
+from penstock.runtimes.infer_metadata import InferMetadata
 
 if TYPE_CHECKING:
     from penstock.artifacts.description.description import ModelDescription, TensorSpec
@@ -52,6 +53,10 @@ class CallContext(Protocol):
     def spans(self) -> SpanScope | None:
         """Where nested calls are recorded; None: the request is not traced."""
 
+    @property
+    def metadata(self) -> InferMetadata | None:
+        """What the request says beside its tensors; None: its form has no place for that."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asking:
@@ -62,6 +67,7 @@ class Asking:
     path: tuple[str, ...] = ()
     calls: tuple[int, ...] = ()
     spans: SpanScope | None = None
+    metadata: InferMetadata | None = None
 
 
 class Pending(Protocol):

@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pool_harness import META, LanesOfPool, ask, model, pool
+from pool_harness import LanesOfPool, ask, model, pool
 from tests.kit import model_files
 from tests.kit.polling import until
 
 from penstock.errors import ModelError, NotNowError
 from penstock.runtimes.base import Payload
-from penstock.runtimes.tensor_bytes import pack, unpack
+from penstock.runtimes.python.triton_wire import unpack_answer
+from penstock.runtimes.tensor_bytes import pack
 
 #: Answers with what it sees of its process.
 SEES = """
@@ -153,9 +154,9 @@ async def test_models_of_tritons_contract_and_of_sagemakers_share_a_worker(tmp_p
         )  # fmt: skip
         answered: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         packed = pack({"x": np.array([1.5, 2.0], np.float32)})
-        twice.invoke(0, [Payload(META, packed)], answered.set_result)
+        twice.invoke(0, [Payload(b"", packed)], answered.set_result)
         (reply,) = await answered
-        assert unpack(reply.body)["y"].tolist() == [3.0, 4.0]
+        assert unpack_answer(reply.body)["y"].tolist() == [3.0, 4.0]
         assert await ask(plain, {"x": 2}) == 6
         assert plain.pids == twice.pids
 

@@ -50,6 +50,7 @@ from penstock.gateway.dispatch.dispatcher import Dispatcher
 from penstock.gateway.dispatch.invocation import Affinity, Invocation, Responder
 from penstock.gateway.dispatch.streaming import StreamObserved
 from penstock.gateway.http.listener_state import Denied
+from penstock.runtimes.triton_errors import BY_CODE
 from penstock.wire.aws.errors import ACCESS_DENIED
 from penstock.wire.frames import RequestMeta, encode_request_meta
 from penstock.wire.oip_messages import METHODS, SERVICE, method_classes
@@ -329,6 +330,9 @@ def translate(error: PenstockError) -> tuple[Any, str]:
         known = error.code == ACCESS_DENIED
         return (code.PERMISSION_DENIED if known else code.UNAUTHENTICATED), message
     if isinstance(error, ModelError):
+        own = BY_CODE.get(error.code)
+        if own is not None:
+            return code[own.grpc], error.original_message
         by_client = 400 <= error.original_status < 500
         return (code.INVALID_ARGUMENT if by_client else code.INTERNAL), error.original_message
     if isinstance(error, CallerError):

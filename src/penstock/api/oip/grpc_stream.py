@@ -273,7 +273,7 @@ class InferStream:
     def on_end(self, invocation: Invocation, reply: Reply) -> None:
         turn: _StreamTurn = invocation.context
         names = turn.names
-        if (names.wants_final and not turn.final) or not turn.streams:
+        if names.wants_final and not turn.final:
             empty = names.answer_without_outputs()
             self._close(turn, stream_answer(final_answer(empty, final=True)))
         else:

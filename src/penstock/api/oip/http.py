@@ -62,6 +62,8 @@ _QUESTION_BYTES_MAX = 4096
 #: Bound against a small body that inflates: tensors above 1 MiB hardly ever compress this much.
 _RATIO_MAX = 100
 _INFLATED_FREE_BYTES = 1 << 20
+#: Statuses of models that callers see; 501 and 503 are what Triton's codes are over HTTP.
+_MODEL_STATUSES = frozenset((*range(400, 500), 501, 503))
 _WBITS = {b"gzip": 31, b"deflate": 15}
 
 
@@ -302,8 +304,8 @@ def translate(error: PenstockError) -> tuple[int, str]:
         return 500, f"internal error ({error.code})"
     message = with_hint(error.message, error.hint)
     if isinstance(error, ModelError):
-        by_client = 400 <= error.original_status < 500
-        return (error.original_status if by_client else 500), error.original_message
+        status = error.original_status
+        return (status if status in _MODEL_STATUSES else 500), error.original_message
     if error.code == "endpoint-not-found":
         return 404, f"Request for unknown model: {message}"
     return error.status, message

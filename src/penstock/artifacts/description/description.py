@@ -295,6 +295,7 @@ class ModelDescription(ModelKeys):
 
     engine: EngineOptions | None = None  #: task `text-generation` only
     batching: Batching = field(default_factory=Batching)
+    decoupled: bool = False  #: runtime `python`: a request to it has any number of responses
     calls_models: bool = False  #: runtime `python`: its code may call other models of the artifact
     ensemble: tuple[EnsembleStep, ...] = ()  #: runtime `pipeline`: the steps of a Triton ensemble
     models: tuple[ModelInside, ...] = ()  #: models of the artifact that this one calls or may call

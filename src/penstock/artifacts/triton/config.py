@@ -73,6 +73,7 @@ class TritonConfig:
     parameters: dict[str, str] = field(default_factory=dict)
     packed_environment: str = ""  #: archive with a Python environment, below the model's folder
     warmup: tuple[WarmUp, ...] = ()
+    decoupled: bool = False  #: a request has any number of responses
     steps: tuple[EnsembleStep, ...] = ()  #: an ensemble's steps; () for any other model
 
 
@@ -114,6 +115,7 @@ def parse_config(text: str, *, where: str = "config.pbtxt") -> TritonConfig:
         parameters=parameters,
         packed_environment=_packed_environment(top, parameters),
         warmup=_warm_ups(top, rows_max),
+        decoupled=_decoupled(top, backend),
         steps=_steps(top) if backend == ENSEMBLE else (),
     )
     _refuse_what_changes_answers(top)
@@ -290,14 +292,21 @@ def _packed_environment(top: Fields, parameters: dict[str, str]) -> str:
     return safe_path(file, where=f"parameters[{_PACKED}]")
 
 
+def _decoupled(top: Fields, backend: str) -> bool:
+    """Whether a request has any number of responses. Only code decides that while it runs."""
+    transaction = top.message("model_transaction_policy")
+    if transaction is None:
+        return False
+    decoupled = transaction.flag("decoupled")
+    if decoupled and backend != "python":
+        raise _unsupported(transaction, "decoupled")
+    transaction.done()
+    return decoupled
+
+
 def _refuse_what_changes_answers(top: Fields) -> None:
     for name in ("sequence_batching", "batch_input", "batch_output"):
         _refuse(top, name)
-    transaction = top.message("model_transaction_policy")
-    if transaction is not None:
-        if transaction.flag("decoupled"):
-            raise _unsupported(transaction, "decoupled")
-        transaction.done()
     agents = top.message("model_repository_agents")
     if agents is not None:
         _refuse(agents, "agents")

@@ -30,7 +30,7 @@ REFUSED: Final[dict[str, tuple[str, str]]] = {
     "sequence_batching": ("stateful sequences are not part of this release", ""),
     "batch_input": ("inputs come from the request alone", ""),
     "batch_output": ("outputs are split by rows", ""),
-    "decoupled": ("a request has exactly one answer", ""),
+    "decoupled": ("only a Python model has any number of responses to a request", ""),
     "agents": ("repository agents are programs of Triton", ""),
 }
 #: The same of an ensemble alone.
@@ -50,7 +50,7 @@ PLACES: Final = {
     "default_priority_level": "dynamic_batching (above 1)",
     "priority_queue_policy": "dynamic_batching",
     "timeout_action": "dynamic_batching.default_queue_policy (DELAY)",
-    "decoupled": "model_transaction_policy",
+    "decoupled": "model_transaction_policy (of other backends than python)",
     "agents": "model_repository_agents",
     "model_namespace": "ensemble_scheduling.step[]",
 }

@@ -130,6 +130,7 @@ def describe(folder: Path, *, runtime: str, trusted: bool) -> ModelDescription:
         packed_environment=config.packed_environment if own_code else "",
         precision=PRECISION_AS_MADE if "precision" in chosen.options else "",
         warmup=config.warmup,
+        decoupled=config.decoupled,
     )
 
 

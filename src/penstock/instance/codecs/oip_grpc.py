@@ -31,7 +31,9 @@ from penstock.instance.codecs.oip_json import (
     raw_tensor,
     reshaped,
 )
+from penstock.instance.codecs.request_parameters import metadata_of
 from penstock.instance.codecs.values import cast
+from penstock.runtimes.infer_metadata import parameters_of
 from penstock.runtimes.tensor_bytes import encode_raw, objects
 from penstock.wire.frames import ReplyMeta, encode_reply_meta
 from penstock.wire.oip_messages import ModelInferRequest, ModelInferResponse
@@ -52,6 +54,14 @@ _CONTENTS: Final = {
     "FP32": "fp32_contents",
     "FP64": "fp64_contents",
     "BYTES": "bytes_contents",
+}
+
+#: Type of a parameter -> its field of InferParameter.
+_PARAMETER_FIELDS: Final = {
+    bool: "bool_param",
+    int: "int64_param",
+    float: "double_param",
+    str: "string_param",
 }
 
 
@@ -93,7 +103,17 @@ def decode_parsed(model: CodecModel, request: Any) -> Decoded:
     rows = check_inputs(model, tensors)
     wanted = _wanted(model, request)
     ident = request.id
-    return Decoded(tensors, rows, lambda outputs: (_encode(model, outputs, wanted, ident), _META))
+    given = {name: parameter_of(value) for name, value in request.parameters.items()}
+    metadata = metadata_of(ident, given, tuple(each.name for each in wanted))
+    return Decoded(
+        tensors, rows, lambda outputs: (_encode(model, outputs, wanted, ident), _META), metadata
+    )
+
+
+def parameter_of(value: Any) -> Any:
+    """The value of an `InferParameter`; None where none is set."""
+    kind = value.WhichOneof("parameter_choice")
+    return getattr(value, kind) if kind else None
 
 
 def _check_no_contents(entry: Any) -> None:
@@ -128,8 +148,16 @@ def _wanted(model: CodecModel, request: Any) -> list[OutputSpec]:
     return known_outputs(model, wanted)
 
 
+def _final_mark() -> bytes:
+    made = ModelInferResponse()
+    made.parameters["triton_final_response"].bool_param = True
+    return bytes(made.SerializeToString())
+
+
 def _encode(model: CodecModel, outputs: Tensors, wanted: list[OutputSpec], ident: str) -> bytes:
     response = ModelInferResponse(model_name=model.name, model_version=model.version, id=ident)
+    for name, value in parameters_of(outputs).items():
+        setattr(response.parameters[name], _PARAMETER_FIELDS[type(value)], value)
     dtypes = {spec.name: spec.dtype for spec in model.outputs}
     for want, array in pick(wanted, outputs):
         values = classified(array, want.classes, model.batched) if want.classes else array
@@ -137,6 +165,10 @@ def _encode(model: CodecModel, outputs: Tensors, wanted: list[OutputSpec], ident
         response.outputs.add(name=want.name, datatype=dtype, shape=values.shape)
         response.raw_output_contents.append(encode_raw(values, dtype))
     return bytes(response.SerializeToString())
+
+
+#: What marks a response as the last one, behind any other message: fields of messages add up.
+FINAL_MARK: Final = _final_mark()
 
 
 def stream_message(

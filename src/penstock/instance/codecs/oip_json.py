@@ -1,8 +1,8 @@
 """Open Inference Protocol version 2 over HTTP: JSON tensors and the binary tensor extension.
 
 A request is JSON, or JSON of a stated length followed by raw tensors; the answer has the same two
-forms. `parameters` that the protocol defines (`binary_data`, `binary_data_size`,
-`binary_data_output`, `classification`) have effect; others are ignored.
+forms. Tensors' `parameters` that the protocol defines (`binary_data`, `binary_data_size`,
+`classification`) have effect; the request's own are in the decoded request (`request_parameters`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ from penstock.instance.codecs.base import (
     input_spec,
 )
 from penstock.instance.codecs.json_numbers import data_of, parse_body, tensor_of
+from penstock.instance.codecs.request_parameters import metadata_of
 from penstock.instance.codecs.values import cast, dump_json
+from penstock.runtimes.infer_metadata import InferAnswer, parameters_of
 from penstock.runtimes.tensor_bytes import ELEMENT_BYTES, decode_raw, encode_raw, name_of, objects
 from penstock.wire.frames import ReplyMeta, encode_reply_meta
 
@@ -44,6 +46,8 @@ def pick(wanted: list[OutputSpec], outputs: Tensors) -> Iterator[tuple[OutputSpe
         return
     for want in wanted:
         if want.name not in outputs:
+            if isinstance(outputs, InferAnswer):  # as in Triton, code may answer with fewer
+                continue
             raise ModelError(
                 "output-missing",
                 f"the model did not answer output {want.name!r}; it gave {', '.join(outputs)}",
@@ -137,8 +141,14 @@ def decode_parsed(
         at += size
     if at != len(binary):
         raise bad(f"{len(binary) - at} bytes of binary data belong to no input")
-    encode = _encoder(model, parsed, sagemaker)
-    return Decoded(tensors, check_inputs(model, tensors), encode)
+    wanted = _wanted(model, parsed)
+    ident = parsed.get("id") or ""
+    if not isinstance(ident, str):
+        raise bad("id is not a string")
+    names = tuple(each.name for each in wanted)
+    metadata = metadata_of(ident, parsed.get("parameters") or {}, names)
+    encode = _encoder(model, wanted, ident, sagemaker)
+    return Decoded(tensors, check_inputs(model, tensors), encode, metadata)
 
 
 def _described(entry: Any) -> tuple[str, str, list[int], Mapping[str, Any]]:
@@ -224,17 +234,15 @@ def known_outputs(model: CodecModel, wanted: list[OutputSpec]) -> list[OutputSpe
     return wanted
 
 
-def _encoder(model: CodecModel, parsed: Mapping[str, Any], sagemaker: bool) -> Encode:
-    wanted = _wanted(model, parsed)
-    ident = parsed.get("id")
-    if ident is not None and not isinstance(ident, str):
-        raise bad("id is not a string")
+def _encoder(model: CodecModel, wanted: list[OutputSpec], ident: str, sagemaker: bool) -> Encode:
     dtypes = {spec.name: spec.dtype for spec in model.outputs}
 
     def encode(outputs: Tensors) -> tuple[bytes, bytes]:
         head: dict[str, Any] = {"model_name": model.name, "model_version": model.version}
         if ident:
             head["id"] = ident
+        if parameters := parameters_of(outputs):
+            head["parameters"] = dict(parameters)
         entries, parts = [], []
         for want, array in pick(wanted, outputs):
             values = classified(array, want.classes, model.batched) if want.classes else array

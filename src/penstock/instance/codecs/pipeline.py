@@ -47,6 +47,7 @@ from penstock.instance.codecs.generation.calls import (
     unsupported,
 )
 from penstock.instance.codecs.generation.openai_fields import OpenAiWriter
+from penstock.instance.codecs.infer_metadata import InferMetadata
 from penstock.instance.codecs.select import decode_tensors, json_header_bytes
 from penstock.runtimes.tensor_bytes import objects
 from penstock.wire.frames import RequestMeta
@@ -133,6 +134,7 @@ class PipelineCall:
 
     request: dict[str, Any]
     writer: Writer
+    metadata: InferMetadata | None = None
 
 
 def decode(meta: RequestMeta, body: bytes, served: Served) -> PipelineCall:
@@ -254,6 +256,7 @@ class EnsembleCall:
 
     request: Tensors
     writer: TensorsWriter
+    metadata: InferMetadata | None
 
 
 class TensorsWriter(Writer):
@@ -282,16 +285,20 @@ class TensorsWriter(Writer):
 def decode_ensemble(model: CodecModel, meta: RequestMeta, body: bytes) -> EnsembleCall:
     """Raises ModelError with the status of the answer."""
     decoded = decode_tensors(model, meta, body)
-    return _ensemble_call(model, decoded.tensors, decoded.encode)
+    return _ensemble_call(model, decoded.tensors, decoded.encode, decoded.metadata)
 
 
-def ensemble_call(model: CodecModel, tensors: Tensors, encode: Encode) -> EnsembleCall:
+def ensemble_call(
+    model: CodecModel, tensors: Tensors, encode: Encode, metadata: InferMetadata | None
+) -> EnsembleCall:
     """A call with arrays that another model of the artifact sends. Raises ModelError."""
     check_arrays(model, tensors)
-    return _ensemble_call(model, tensors, encode)
+    return _ensemble_call(model, tensors, encode, metadata)
 
 
-def _ensemble_call(model: CodecModel, tensors: Tensors, encode: Encode) -> EnsembleCall:
+def _ensemble_call(
+    model: CodecModel, tensors: Tensors, encode: Encode, metadata: InferMetadata | None
+) -> EnsembleCall:
     outputs = {spec.name for spec in model.outputs}
     passed_on = {name: array for name, array in tensors.items() if name in outputs}
-    return EnsembleCall(tensors, TensorsWriter(encode, passed_on))
+    return EnsembleCall(tensors, TensorsWriter(encode, passed_on), metadata)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from penstock.instance.codecs import npy, oip_grpc, oip_json, plain_rows
+import orjson
+
+from penstock.instance.codecs import generate, npy, oip_grpc, oip_json, plain_rows
 from penstock.instance.codecs.base import (
     CSV,
     JSON,
@@ -53,12 +55,22 @@ def is_oip_request(meta: RequestMeta, kind: str) -> bool:
     return meta.door == "oip" or kind in ("application/octet-stream", TRITON_BINARY)
 
 
+def operation_of(meta: RequestMeta) -> str:
+    """The operation that a front door names beside the body; empty: there is none."""
+    if meta.parameters is None or meta.door not in ("oip", "oip-grpc"):
+        return ""
+    return str(orjson.loads(meta.parameters).get("operation", ""))
+
+
 def decode_tensors(model: CodecModel, meta: RequestMeta, body: bytes) -> Decoded:
     """Rows of a tensor model's request. Raises ModelError with the status that the model
     answers."""
     kind = media_type(meta.content_type)
     if kind == OIP_GRPC:
         return oip_grpc.decode(model, body)
+    operation = operation_of(meta)
+    if operation in (generate.GENERATE, generate.GENERATE_STREAM):
+        return generate.decode(model, body, stream=operation == generate.GENERATE_STREAM)
     if is_oip_request(meta, kind):
         sagemaker = meta.door != "oip"
         return oip_json.decode(model, body, json_header_bytes(meta), sagemaker=sagemaker)

@@ -18,6 +18,7 @@ from penstock.errors import ModelError, PenstockError
 from penstock.instance import replies
 from penstock.instance.codecs.base import CodecModel, Encode, Tensors
 from penstock.instance.codecs.generation.calls import Event, Served
+from penstock.instance.codecs.infer_metadata import InferMetadata
 from penstock.instance.codecs.pipeline import decode, decode_ensemble, ensemble_call
 from penstock.instance.copy import LOOP_BYTES_MAX
 from penstock.instance.engines.sequences import Sequence, Sequences
@@ -58,7 +59,10 @@ class PipelineSteps(Sequences):
     def _start(self, sequence: Sequence) -> None:
         request: Any = sequence.request
         path = (*request.path, self._served.name)
-        asked = Asking(alone=request.alone, path=path, calls=request.calls, spans=request.spans)
+        asked = Asking(
+            alone=request.alone, path=path, calls=request.calls, spans=request.spans,
+            metadata=request.data.metadata,
+        )  # fmt: skip
         self._runtime.add(sequence.ident, request.data.request, request.deadline, asked)
 
     def _write(self, sequence: Sequence, event: Event, now: float) -> None:
@@ -142,10 +146,10 @@ class EnsembleSteps(PipelineSteps):
     def _read(self, asked: frames.RequestMeta, body: bytes, served: Served) -> Any:
         return decode_ensemble(self._model, asked, body)
 
-    def taken(self, tensors: Tensors, encode: Encode) -> Any:
+    def taken(self, tensors: Tensors, encode: Encode, metadata: InferMetadata | None = None) -> Any:
         """The value for `queue`, made of arrays from a model of the same artifact. Raises
         ModelError."""
-        return ensemble_call(self._model, tensors, encode)
+        return ensemble_call(self._model, tensors, encode, metadata)
 
     def lost(self) -> None:
         """One of its models is lost: the calls that wait for it fail by themselves."""

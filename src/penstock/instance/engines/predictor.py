@@ -23,6 +23,7 @@ from penstock.instance.codecs.base import (
     Tensors,
     media_type,
 )
+from penstock.instance.codecs.infer_metadata import InferMetadata
 from penstock.instance.codecs.oip_json import is_oip
 from penstock.instance.codecs.select import decode_tensors, is_oip_request
 from penstock.instance.codecs.values import parse_json
@@ -57,7 +58,9 @@ class PredictorEngine(TensorBodies):
         encode = answers.chosen(self.model, request.accept, offered)
         return Decoded({}, 1, encode), (meta, body), 0
 
-    def taken(self, tensors: Tensors, encode: Encode) -> tuple[Decoded, Any, int]:
+    def taken(
+        self, tensors: Tensors, encode: Encode, metadata: InferMetadata | None = None
+    ) -> tuple[Decoded, Any, int]:
         decoded, _, _ = super().taken(tensors, encode)
         return self._packed(decoded.tensors, encode)
 

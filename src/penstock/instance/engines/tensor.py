@@ -13,18 +13,32 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import orjson
 
 from penstock.errors import ModelError
 from penstock.instance.codecs.base import CodecModel, Decoded, Encode, Tensors, check_arrays
+from penstock.instance.codecs.infer_metadata import InferMetadata
 from penstock.instance.codecs.select import decode_tensors
 from penstock.instance.engines.lane_threads import LaneThreads
 from penstock.instance.request import Item, Request
 from penstock.runtimes.base import Payload, PayloadReply, Returned, TensorRuntime
-from penstock.runtimes.tensor_bytes import pack, unpack
+from penstock.runtimes.python.batches import CANCELLED, SLOTS_MAX
+from penstock.runtimes.python.triton_wire import pack_metadata, unpack_answer
+from penstock.runtimes.tensor_bytes import pack
 from penstock.wire.frames import decode_request_meta
 
 #: One result per item, in order: tensors, or the item's error.
 Results = list[Any]
+
+
+def groups_of_one_shape(items: list[Item]) -> list[list[int]]:
+    """Indexes of items that may run together: they have the same tensors, with rows of one
+    shape."""
+    groups: dict[tuple[Any, ...], list[int]] = {}
+    for at, item in enumerate(items):
+        key = tuple(array.shape[1:] for array in item.data.values())
+        groups.setdefault((tuple(item.data), key), []).append(at)
+    return list(groups.values())
 
 
 def join_rows(results: list[Tensors]) -> Tensors:
@@ -43,10 +57,12 @@ class TensorBodies:
         decoded = decode_tensors(self.model, decode_request_meta(meta), body)
         return decoded, decoded.tensors, 0
 
-    def taken(self, tensors: Tensors, encode: Encode) -> tuple[Decoded, Any, int]:
+    def taken(
+        self, tensors: Tensors, encode: Encode, metadata: InferMetadata | None = None
+    ) -> tuple[Decoded, Any, int]:
         """Like `decode`, for arrays from a model of the same artifact."""
         rows = check_arrays(self.model, tensors)
-        return Decoded(tensors, rows, encode), tensors, 0
+        return Decoded(tensors, rows, encode, metadata), tensors, 0
 
     def cut(self, data: Any, start: int, stop: int) -> Any:
         return {name: array[start:stop] for name, array in data.items()}
@@ -74,12 +90,8 @@ class TensorEngine(TensorBodies):
     def _run_all(self, lane: int, items: list[Item]) -> Results:
         if len(items) == 1:
             return [self._try(lane, items[0].data, items[0].rows)]
-        groups: dict[tuple[Any, ...], list[int]] = {}
-        for at, item in enumerate(items):
-            key = tuple(array.shape[1:] for array in item.data.values())
-            groups.setdefault((tuple(item.data), key), []).append(at)
         results: Results = [None] * len(items)
-        for members in groups.values():
+        for members in groups_of_one_shape(items):
             outcome = self._run_group(lane, [items[at] for at in members])
             for at, result in zip(members, outcome, strict=True):
                 results[at] = result
@@ -176,33 +188,77 @@ class PackedTensorEngine(TensorBodies):
     def __init__(self, runtime: Any, model: CodecModel) -> None:
         super().__init__(model)
         self._runtime = runtime
+        #: Sets marks of requests; None: its process is shared with other models
+        self._mark: Callable[[int, int, int], None] | None = getattr(runtime, "mark", None)
+        self._marked: dict[int, list[Item]] = {}  #: lane -> what it computes; slots count from 1
 
     def run(self, lane: int, items: list[Item], bucket: int, done: Callable[[Any], None]) -> None:
-        batch: list[Payload] = []
-        for item in items:
-            request: Any = item.whole or item
-            batch.append(Payload(b"", pack(item.data), asked=request))
+        """Groups run one after the other: a model sees requests of one shape together."""
+        results: Results = [None] * len(items)
+        groups = iter(groups_of_one_shape(items))
 
-        def answered(replies: list[PayloadReply | Returned]) -> None:
-            pairs = zip(replies, items, strict=True)
-            done([self._result(reply, item.rows) for reply, item in pairs])
+        def next_group() -> None:
+            members = next(groups, None)
+            if members is None:
+                done(results)
+                return
+            self._marked[lane] = [items[at] for at in members]
+            batch = [self._payload(lane, place, items[at]) for place, at in enumerate(members, 1)]
 
-        self._runtime.invoke(lane, batch, answered)
+            def answered(replies: list[PayloadReply | Returned]) -> None:
+                self._marked[lane] = []
+                for at, reply in zip(members, replies, strict=True):
+                    results[at] = self._result(reply, items[at])
+                next_group()
+
+            self._runtime.invoke(lane, batch, answered)
+
+        next_group()
+
+    def _payload(self, lane: int, place: int, item: Item) -> Payload:
+        request: Any = item.whole or item
+        slot = place if self._mark is not None and place <= SLOTS_MAX else 0
+        if slot and self._mark is not None:
+            self._mark(lane, slot, CANCELLED if request.answered else 0)
+        meta = pack_metadata(
+            request.metadata or InferMetadata(), trace_context(request.meta), slot=slot
+        )
+        return Payload(meta, pack(item.data), asked=request)
+
+    def item_unwanted(self, request: Request) -> None:
+        """The model's code may look whether it was cancelled."""
+        if self._mark is None:
+            return
+        for lane, items in self._marked.items():
+            for slot, item in enumerate(items, 1):
+                if (item.whole or item) is request and slot <= SLOTS_MAX:
+                    self._mark(lane, slot, CANCELLED)
 
     def unwanted(self, lane: int) -> None:
         self._runtime.cancel(lane)
 
-    def _result(self, reply: PayloadReply | Returned, rows: int) -> Any:
+    def _result(self, reply: PayloadReply | Returned, item: Item) -> Any:
         if isinstance(reply, Returned):
             return reply
         if reply.error is not None:
             return reply.error
         try:
-            outputs = unpack(reply.body)
+            outputs = unpack_answer(reply.body)
         except Exception as error:  # the model's own process packed the reply
             return ModelError("model-answer-unreadable", f"its tensors can't be read: {error}")
-        if self.model.batched:
+        if item.whole is not None:  # the answers to its parts will be joined
             for name, array in outputs.items():
-                if array.ndim == 0 or array.shape[0] != rows:
-                    return wrong_rows(name, array, rows)
+                if array.ndim == 0 or array.shape[0] != item.rows:
+                    return wrong_rows(name, array, item.rows)
         return outputs
+
+
+def trace_context(meta: bytes) -> str:
+    """The trace context of a request as JSON; empty if it is not traced."""
+    told = decode_request_meta(meta)
+    if told.traceparent is None:
+        return ""
+    context = {"traceparent": told.traceparent}
+    if told.tracestate is not None:
+        context["tracestate"] = told.tracestate
+    return orjson.dumps(context).decode()

@@ -7,6 +7,7 @@ cancelled it.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, cast
 
@@ -18,9 +19,11 @@ from penstock.core.batching.batcher import BatchSpec
 from penstock.errors import ModelError, PenstockError
 from penstock.instance import replies
 from penstock.instance.codecs.base import Tensors
+from penstock.instance.codecs.infer_metadata import InferMetadata
 from penstock.instance.copy import Copy
 from penstock.instance.request import ReplySink, Request
 from penstock.runtimes.base import CallContext, Returned
+from penstock.runtimes.infer_metadata import InferAnswer, parameters_of
 from penstock.wire import frames
 
 Outcome = dict[str, np.ndarray] | PenstockError | Returned
@@ -88,7 +91,9 @@ class InnerModel:
         call = InnerCall(self, outputs or self._outputs, done, on_cancel)
         try:
             self._check_outputs(outputs)
-            outcome = self._take(tensors, call.keep)
+            asked_outputs = tuple(outputs or self._outputs)
+            metadata = dataclasses.replace(asked.metadata or InferMetadata(), outputs=asked_outputs)
+            outcome = self._take(tensors, call.keep, metadata)
         except PenstockError as error:
             call.later(error)
             return call
@@ -144,7 +149,7 @@ class InnerCall(ReplySink):
         self._outputs = outputs
         self._done = done
         self._on_cancel = on_cancel
-        self._made: dict[str, np.ndarray] = {}
+        self._made = InferAnswer({}, {})
         self._over = False
 
     def keep(self, outputs: Tensors) -> tuple[bytes, bytes]:
@@ -155,7 +160,8 @@ class InnerCall(ReplySink):
                 raise ModelError(
                     "output-missing", f"the model {self._model.name!r} gave no output {name!r}"
                 )
-            self._made[name] = outputs[name]
+        made = {name: outputs[name] for name in self._outputs}
+        self._made = InferAnswer(made, parameters_of(outputs))
         return b"", b""
 
     def cancel(self) -> None:

@@ -169,8 +169,9 @@ class InnerModels:
             done(outcome)
 
         made_for = Asking(
-            deadline=asked.deadline, alone=asked.alone, path=asked.path, calls=(number,), spans=span
-        )
+            deadline=asked.deadline, alone=asked.alone, path=asked.path, calls=(number,),
+            spans=span, metadata=asked.metadata,
+        )  # fmt: skip
         return self._models[name].call(dict(tensors), outputs, made_for, ended, over)
 
     def _ruling(

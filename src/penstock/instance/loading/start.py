@@ -17,7 +17,9 @@ from penstock.artifacts.description.description import EngineOptions
 from penstock.cleanup import shielded
 from penstock.instance.codecs import pipeline, seq2seq, text, text_heads
 from penstock.instance.codecs.generation import triton_tensors
+from penstock.instance.copy import Work
 from penstock.instance.engines.batches import Batches
+from penstock.instance.engines.decoupled import DecoupledBatches, DecoupledEngine
 from penstock.instance.engines.lane_threads import LaneThreads, Pinning
 from penstock.instance.engines.pipeline import EnsembleSteps, PipelineSteps
 from penstock.instance.engines.predictor import PredictorEngine
@@ -248,10 +250,15 @@ async def _payload_model(context: LoadContext, listener: LaneListener) -> Loaded
     engine: Any = PackedTensorEngine(runtime, model) if packed else PayloadEngine(runtime)
     if predicts:
         engine = PredictorEngine(runtime, model)
+    work: Work = Batches(engine)
+    told = described(context, model, spec, description.batching, description.labels)
+    if description.decoupled:
+        engine = DecoupledEngine(runtime, model)
+        work, told = DecoupledBatches(engine, runtime), told | {"decoupled": True}
     return Loaded(
         runtime=runtime,
-        work=Batches(engine),
+        work=work,
         spec=spec,
-        described=described(context, model, spec, description.batching, description.labels),
+        described=told,
         taken=engine.taken if packed or predicts else None,
     )

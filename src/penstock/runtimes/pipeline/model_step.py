@@ -62,6 +62,7 @@ class ModelWay(Way):
             path=asked.path,
             calls=asked.calls,
             spans=asked.spans,
+            metadata=asked.metadata,
         )
 
         def ask(asking: Asking, heard: Callable[[Answer | Returned], None]) -> Pending:

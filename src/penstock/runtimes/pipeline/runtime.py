@@ -423,7 +423,10 @@ class _PipelineRun:
         if hearing.span is None:
             return self._asked
         mine = self._asked
-        return Asking(alone=mine.alone, path=mine.path, calls=mine.calls, spans=hearing.span)
+        return Asking(
+            alone=mine.alone, path=mine.path, calls=mine.calls, spans=hearing.span,
+            metadata=mine.metadata,
+        )  # fmt: skip
 
     def _skipped(self, hearing: _Hearing) -> list[Action]:
         """Other steps get null, or one null in a list where the step has many calls."""

@@ -17,6 +17,7 @@ from penstock.errors import CallerError, ModelError, NotNowError, PenstockError
 from penstock.runtimes.base import Asking, CallContext, ModelCalls, Payload, Pending, Returned
 from penstock.runtimes.python.caller import WorkerCall, pack_called, pack_refused, unpack_call
 from penstock.runtimes.repeated_call import Answer, RepeatedCall
+from penstock.runtimes.triton_errors import BY_CODE, TRITON_ERRORS
 
 #: Running calls of one lane; more means that the code has lost track of its own.
 CALLS_MAX: Final = 1024
@@ -104,6 +105,7 @@ class BackChannel:
             calls=tuple(number for each in self._batch for number in each.calls),
             # A call for several requests is recorded with the first of them that is traced.
             spans=next((each.spans for each in batch if each.spans is not None), None),
+            metadata=call.metadata,
         )
 
     def _answer(self, number: int, outcome: Answer) -> None:
@@ -142,7 +144,7 @@ class _Nested:
         channel, call = self._channel, self._call
         return channel._models.call(
             call.model, call.tensors, asked, channel._lane, heard,
-            version=call.version, outputs=call.outputs,
+            version=call.version, outputs=call.metadata.outputs,
         )  # fmt: skip
 
     def cancel(self) -> None:
@@ -167,7 +169,9 @@ def _cancelled() -> PenstockError:
 
 
 def _code(error: PenstockError) -> int:
-    """Triton's code for an error, by whose fault it is."""
+    """Triton's code for an error: the called model's own, or by whose fault it is."""
+    if error.code in BY_CODE:
+        return TRITON_ERRORS.index(BY_CODE[error.code])
     if error.code == "cancelled":
         return CANCELLED
     if isinstance(error, NotNowError):

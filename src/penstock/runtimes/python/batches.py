@@ -18,7 +18,8 @@ next one is the job itself:
 Both ends are our own code on one machine, but the worker shares its process with the model's code.
 So decoding what comes from there is total: it accepts or refuses any bytes.
 
-In memory that both processes share (`Busy`), the worker writes what it began last.
+In memory that both processes share (`Busy`), the worker writes what it began last, and the instance
+marks requests.
 """
 
 from __future__ import annotations
@@ -48,6 +49,8 @@ LOADED: Final = 12
 NOT_LOADED: Final = 13
 UNLOAD: Final = 14
 UNLOADED: Final = 15
+RESPONSE: Final = 16  #: see `triton_wire`
+METRICS: Final = 17  #: JSON of metrics that the model's code has changed
 
 JOB: Final = struct.Struct("<II")  #: payload of FOR
 
@@ -152,6 +155,11 @@ def _text(data: bytes) -> str:
 
 
 _BUSY: Final = struct.Struct("<III")
+_BUSY_WORDS: Final = 3
+#: Requests with marks of their own, in the rest of the page; slot 0 is nobody's.
+SLOTS_MAX: Final = 1000
+CANCELLED: Final = 1  #: nobody wants the answer any more
+HELD: Final = 2  #: its reader is slow: the next response is to wait
 
 
 class Busy:
@@ -170,6 +178,13 @@ class Busy:
     def item(self, index: int) -> None:
         """The item of the batch that is computed now; `ALL_ITEMS`: all at once."""
         self._words[2] = index
+
+    def mark(self, slot: int, marks: int) -> None:
+        """Sets the marks of a request: `CANCELLED`, `HELD`, both, or none."""
+        self._words[_BUSY_WORDS + slot] = marks
+
+    def marks(self, slot: int) -> int:
+        return self._words[_BUSY_WORDS + slot]
 
     def read(self) -> tuple[int, int, int]:
         """(number, model, item)."""

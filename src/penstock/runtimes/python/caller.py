@@ -5,9 +5,10 @@ readers: batches for the main thread, and answers for waiting threads. One threa
 worker whose model can't call others has no such thread.
 
     CALL     u32 length, JSON {"i": number, "m": model, "v": version, "o": outputs, "t": timeout in
-             us}, a pack of tensors (`tensor_bytes`); worker to instance
-    CALLED   u32 length, JSON {"i": number} and a pack of tensors, or {"i", "e": message, "c": code}
-             without one; instance to worker
+             us, "r": request id, "s": correlation id, "f": flags, "p": parameters}, a pack of
+             tensors (`tensor_bytes`); worker to instance
+    CALLED   u32 length, JSON {"i": number, "p": parameters} and a pack of tensors, or {"i", "e":
+             message, "c": code} without one; instance to worker
 
 A worker may have many running calls; they are answered in any order.
 """
@@ -18,7 +19,7 @@ import itertools
 import socket
 import struct
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
 from queue import SimpleQueue
 from typing import Any, Final, NamedTuple
@@ -26,6 +27,8 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import orjson
 
+from penstock.runtimes.infer_metadata import InferMetadata, parameters_of
+from penstock.runtimes.python.triton_wire import plain_parameters
 from penstock.runtimes.tensor_bytes import pack, unpack
 from penstock.runtimes.workers.wire import PAYLOAD_BYTES_MAX, message
 
@@ -39,9 +42,13 @@ class WorkerCall(NamedTuple):
     number: int
     model: str
     version: int  #: -1: the one that is served
-    outputs: tuple[str, ...]
-    timeout_s: float | None
+    metadata: InferMetadata  #: its outputs are the wanted ones; (): all
     tensors: dict[str, np.ndarray]
+
+    @property
+    def timeout_s(self) -> float | None:
+        timeout_us = self.metadata.timeout_us
+        return timeout_us / 1e6 if timeout_us > 0 else None
 
 
 class Called(NamedTuple):
@@ -49,18 +56,22 @@ class Called(NamedTuple):
     tensors: dict[str, np.ndarray]
     error: str | None  #: the error's message; then there are no tensors
     code: int  #: the code of `pb_utils.TritonError`
+    parameters: Mapping[str, Any] = {}  #: of the response
 
 
 def pack_call(
     number: int,
     model: str,
     version: int,
-    outputs: Sequence[str],
-    timeout_us: int,
+    metadata: InferMetadata,
     tensors: Mapping[str, np.ndarray],
 ) -> bytes:
     """A CALL message. Raises ValueError for tensors that the protocol lacks, or too large ones."""
-    head = {"i": number, "m": model, "v": version, "o": list(outputs), "t": timeout_us}
+    head = {
+        "i": number, "m": model, "v": version, "o": metadata.outputs, "t": metadata.timeout_us,
+        "r": metadata.request_id, "s": metadata.correlation_id, "f": metadata.flags,
+        "p": dict(metadata.parameters),
+    }  # fmt: skip
     return _message(CALL, head, pack(tensors))
 
 
@@ -68,21 +79,27 @@ def unpack_call(payload: bytes) -> WorkerCall:
     """Reads a CALL. The worker's process also runs the model's code: raises an Exception for
     invalid bytes."""
     head, rest = _split(payload)
-    outputs = tuple(str(name) for name in head["o"])
-    timeout_us = int(head["t"])
+    correlation_id = head["s"]
+    metadata = InferMetadata(
+        request_id=str(head["r"]),
+        correlation_id=correlation_id if isinstance(correlation_id, str) else int(correlation_id),
+        flags=int(head["f"]),
+        timeout_us=int(head["t"]),
+        parameters=plain_parameters(head["p"]),
+        outputs=tuple(str(name) for name in head["o"]),
+    )
     return WorkerCall(
         number=int(head["i"]),
         model=str(head["m"]),
         version=int(head["v"]),
-        outputs=outputs,
-        timeout_s=timeout_us / 1e6 if timeout_us > 0 else None,
+        metadata=metadata,
         tensors=unpack(rest),
     )
 
 
 def pack_called(number: int, tensors: Mapping[str, np.ndarray]) -> bytes:
     """A CALLED message with an answer. Raises ValueError for one that is too large."""
-    return _message(CALLED, {"i": number}, pack(tensors))
+    return _message(CALLED, {"i": number, "p": dict(parameters_of(tensors))}, pack(tensors))
 
 
 def pack_refused(number: int, words: str, code: int) -> bytes:
@@ -94,7 +111,7 @@ def unpack_called(payload: bytes) -> Called:
     head, rest = _split(payload)
     if "e" in head:
         return Called(head["i"], {}, head["e"], head["c"])
-    return Called(head["i"], unpack(rest), None, 0)
+    return Called(head["i"], unpack(rest), None, 0, head["p"])
 
 
 def _message(kind: int, head: dict[str, Any], body: bytes) -> bytes:
@@ -134,13 +151,12 @@ class Caller:
         self,
         model: str,
         version: int,
-        outputs: Sequence[str],
-        timeout_us: int,
+        metadata: InferMetadata,
         tensors: Mapping[str, np.ndarray],
     ) -> Future[Called]:
         """Raises ValueError for tensors that can't be sent, OSError if the instance is gone."""
         number = next(self._numbers)
-        packed = pack_call(number, model, version, outputs, timeout_us, tensors)
+        packed = pack_call(number, model, version, metadata, tensors)
         future: Future[Called] = Future()
         future.set_running_or_notify_cancel()  # an answer comes even if nobody waits for it
         self._waiting[number] = future

@@ -42,12 +42,14 @@ from penstock.runtimes.python.back_channel import BackChannel
 from penstock.runtimes.python.batches import (
     ALL_ITEMS,
     REPLIES,
+    RESPONSE,
     Busy,
     pack_batch,
     shared_memory,
     unpack_replies,
 )
 from penstock.runtimes.python.caller import CALL
+from penstock.runtimes.python.triton_wire import Response, unpack_response
 from penstock.runtimes.workers.process import WorkerProcess, run_s_max, worker_environment
 from penstock.runtimes.workers.supervised import Supervised
 
@@ -78,6 +80,11 @@ class Lane(Supervised[WorkerProcess]):
         self._answered: Callable[[list[PayloadReply] | None], None] | None = None
         self.about: dict[str, Any] = {}  #: what the worker told of its model
         self._calls: BackChannel | None = None  #: set where the model may call others
+        #: For responses of a decoupled model; and for the end of the process that sends them
+        self.on_response: Callable[[Response], None] = lambda response: None
+        self.on_gone: Callable[[int], None] = lambda lane: None
+        self.number = number
+        self._rearm: Callable[[], None] = lambda: None
         if context.models is not None:
             name = context.description.name
             self._calls = BackChannel(context.models, name, number, self._tell, self._clock)
@@ -109,6 +116,12 @@ class Lane(Supervised[WorkerProcess]):
         if self._calls is not None:
             self._calls.begin(batch, ends_at=self._clock.monotonic() + self._run_s_max)
 
+        def hangs() -> None:
+            late.append(self._item())
+            worker.kill()
+
+        timer = self._loop.call_later(self._run_s_max, hangs)
+
         def answered(replies: list[PayloadReply] | None) -> None:
             timer.cancel()
             if self._calls is not None:
@@ -127,12 +140,12 @@ class Lane(Supervised[WorkerProcess]):
             else:
                 done(after_death(self._item(), count))
 
-        def hangs() -> None:
-            late.append(self._item())
-            worker.kill()
+        def rearm() -> None:
+            nonlocal timer
+            timer.cancel()
+            timer = self._loop.call_later(self._run_s_max, hangs)
 
-        self._answered = answered
-        timer = self._loop.call_later(self._run_s_max, hangs)
+        self._answered, self._rearm = answered, rearm
 
     def _item(self) -> int:
         """Index in the batch of the item that the worker computes; `ALL_ITEMS`: all at once."""
@@ -143,11 +156,20 @@ class Lane(Supervised[WorkerProcess]):
             replies = unpack_replies(payload, count)
             answered, self._answered = self._answered, None
             answered(replies)
+        elif kind == RESPONSE:
+            if self._answered is not None:
+                self._rearm()  # it makes progress
+            self.on_response(unpack_response(payload))
         elif kind == CALL and self._calls is not None:
             self._calls.hear(payload, self._item())
 
     def _tell(self, said: bytes) -> bool:
         return self.process is not None and self.process.write(said)
+
+    def mark(self, slot: int, marks: int) -> None:
+        """Sets the marks of a request in the memory that the worker reads."""
+        if self._busy is not None:
+            self._busy.mark(slot, marks)
 
     def unwanted(self) -> None:
         """The batch was cancelled: the function can't be stopped, but its nested calls can."""
@@ -159,6 +181,7 @@ class Lane(Supervised[WorkerProcess]):
         answered, self._answered = self._answered, None
         if answered is not None:
             answered(None)
+        self.on_gone(self.number)
 
 
 def hung(run_s: float) -> ModelError:
@@ -252,6 +275,16 @@ class PythonRuntime:
         calls are cancelled."""
         self._lanes[lane].unwanted()
 
+    def mark(self, lane: int, slot: int, marks: int) -> None:
+        self._lanes[lane].mark(slot, marks)
+
+    def listen(
+        self, on_response: Callable[[Response], None], on_gone: Callable[[int], None]
+    ) -> None:
+        """For a decoupled model: its responses, and each end of a lane's process."""
+        for lane in self._lanes:
+            lane.on_response, lane.on_gone = on_response, on_gone
+
     async def close(self) -> None:
         await asyncio.gather(*(lane.close() for lane in self._lanes))
         remove_scratch(self._scratch)
@@ -280,6 +313,7 @@ def init_message(context: LoadContext) -> dict[str, Any]:
         "container_paths": container_paths.named_in(context),
         "gpu": context.accelerators > 0,
         "calls": list(context.models.names) if context.models is not None else [],
+        "decoupled": description.decoupled,
         "rows_max": description.batching.rows_max,
         "inputs": [[each.name, each.dtype, list(each.shape)] for each in description.inputs],
         "outputs": [[each.name, each.dtype, list(each.shape)] for each in description.outputs],

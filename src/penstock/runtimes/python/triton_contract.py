@@ -2,28 +2,47 @@
 
 Bodies are packed tensors (`tensor_bytes`), which the instance has decoded from the wire. `execute`
 gets the whole batch. If it raises for several requests, each is run alone, so that only the guilty
-one fails.
+one fails. A decoupled model answers by response senders, at any time and from any thread: then
+`execute` only begins the answers, and what it returns is nothing.
 """
 
 from __future__ import annotations
 
 import asyncio
 import inspect
+import threading
+import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
-from penstock.errors import ModelError, plain
+from penstock.errors import ModelError, kind_of, plain
 from penstock.runtimes.python import triton_backend_utils as utils
-from penstock.runtimes.python.batches import ALL_ITEMS, Answer, answered, failed
-from penstock.runtimes.tensor_bytes import pack, unpack
-from penstock.runtimes.workers.failures import WORDS_CHARS_MAX
+from penstock.runtimes.python.batches import (
+    ALL_ITEMS,
+    CANCELLED,
+    HELD,
+    Answer,
+    Busy,
+    answered,
+    failed,
+)
+from penstock.runtimes.python.pb_utils.errors import TritonError, kind_of_code
+from penstock.runtimes.python.pb_utils.requests import InferenceRequest
+from penstock.runtimes.python.pb_utils.responses import (
+    InferenceResponse,
+    InferenceResponseSender,
+)
+from penstock.runtimes.python.pb_utils.tensors import Tensor, plain_array
+from penstock.runtimes.python.triton_wire import Told, pack_answer, pack_response, unpack_metadata
+from penstock.runtimes.tensor_bytes import unpack
+from penstock.runtimes.workers.failures import WORDS_CHARS_MAX, log_text, log_traceback
 from penstock.runtimes.workers.inside import import_code
 
 PACKED = "application/x-penstock-tensors"
-
-#: Triton's error codes that are the caller's fault -> HTTP status.
-_CALLER_CODES = {utils.TritonError.INVALID_ARG: 400, utils.TritonError.NOT_FOUND: 404}
+#: How often a response that waits for a slow reader looks whether it may go.
+_HELD_LOOK_S: Final = 0.002
 
 
 class TritonContract:
@@ -37,10 +56,18 @@ class TritonContract:
                 "model-code-incomplete", f"{init['file']} defines no class TritonPythonModel"
             )
         self._outputs = [name for name, _, _ in init["outputs"]]
+        self._decoupled: bool = init.get("decoupled", False)
+        self._send: Callable[[bytes], None] = lambda data: None
+        self._busy: Busy | None = None
         self._model = kind()
         self._runner = asyncio.Runner()  # makes its loop at the first use
         if hasattr(self._model, "initialize"):
             self._model.initialize(utils.arguments(init, str(path.parent.parent)))
+
+    def attach(self, send: Callable[[bytes], None], busy: Busy) -> None:
+        """`send`: to the instance, from any thread; `busy`: with the marks of requests."""
+        self._send = send
+        self._busy = busy
 
     def close(self) -> None:
         if hasattr(self._model, "finalize"):
@@ -51,41 +78,126 @@ class TritonContract:
         self, items: list[tuple[bytes, bytes]], progress: Callable[[int], None]
     ) -> list[Answer]:
         progress(0 if len(items) == 1 else ALL_ITEMS)
-        bodies = [body for _, body in items]
+        if self._decoupled:
+            return self._begin(items)
         try:
-            return self._execute(bodies)
+            return self._execute(items)
         except BaseException as error:
-            if len(bodies) == 1:
+            if len(items) == 1:
                 return [failed(error)]
+            log_text(
+                f"execute raised {kind_of(error)} for a batch of {len(items)} requests; each is "
+                "run again alone\n"
+            )
         answers = []
-        for index, body in enumerate(bodies):
+        for index, item in enumerate(items):
             progress(index)
             try:
-                answers += self._execute([body])
+                answers += self._execute([item])
             except BaseException as error:
                 answers.append(failed(error))
         return answers
 
-    def _execute(self, bodies: list[bytes]) -> list[Answer]:
-        requests = [
-            utils.InferenceRequest(
-                inputs=[utils.Tensor(name, array) for name, array in unpack(body).items()],
-                requested_output_names=self._outputs,
-            )
-            for body in bodies
-        ]
-        responses = self._model.execute(requests)
-        if inspect.iscoroutine(responses):  # `async def execute`, for `async_exec`
-            responses = self._runner.run(responses)
+    def _execute(self, items: list[tuple[bytes, bytes]]) -> list[Answer]:
+        boxes = [_Box() for _ in items]
+        requests = []
+        for (meta, body), box in zip(items, boxes, strict=True):
+            told = unpack_metadata(meta)
+            requests.append(self._request(told, body, box.deliver))
+        responses = self._run(requests)
+        if responses is None and any(each.sender_taken for each in requests):
+            responses = [None] * len(requests)  # senders answer them all
         got = len(responses) if isinstance(responses, list | tuple) else 0
         if got != len(requests):
             raise ModelError(
                 "wrong-answer-count", f"execute got {len(requests)} requests and answered {got}"
             )
-        return [_answer_or_failure(response) for response in responses]
+        return [
+            box.answer() if response is None and request.sender_taken else answer_to(response)
+            for request, response, box in zip(requests, responses, boxes, strict=True)
+        ]
+
+    def _run(self, requests: list[InferenceRequest]) -> Any:
+        responses = self._model.execute(requests)
+        if inspect.iscoroutine(responses):  # `async def execute`, for `async_exec`
+            responses = self._runner.run(responses)
+        return responses
+
+    def _request(
+        self, told: Told, body: bytes, deliver: Callable[[InferenceResponse | None, bool], None]
+    ) -> InferenceRequest:
+        inputs = [Tensor(name, array) for name, array in unpack(body).items()]
+        cancelled = partial(self._is_cancelled, told.slot)
+        make_sender = partial(
+            InferenceResponseSender, deliver, cancelled, decoupled=self._decoupled
+        )
+        return InferenceRequest.received(
+            told.metadata, told.trace, inputs, self._outputs, make_sender, cancelled
+        )
+
+    # Decoupled models
+
+    def _begin(self, items: list[tuple[bytes, bytes]]) -> list[Answer]:
+        """Each request has its answers later, or has them already, unless it fails here."""
+        begun: Answer = (b"", b"", b"", 0)
+        requests = []
+        for meta, body in items:
+            told = unpack_metadata(meta)
+            requests.append(self._request(told, body, partial(self._deliver, told)))
+        try:
+            if self._run(requests) is not None:
+                raise ModelError(
+                    "wrong-answer-count",
+                    "execute of a decoupled model returned something; it returns None and answers "
+                    "by each request's get_response_sender()",
+                )
+        except BaseException as error:
+            log_traceback(error)
+            words = plain(error, WORDS_CHARS_MAX)
+            said = words if isinstance(error, ModelError) else f"{kind_of(error)}: {words}"
+            for request in requests:
+                request.end_with(TritonError(said))
+            return [begun] * len(requests)
+        for request in requests:
+            if not request.sender_taken:
+                request.end_with(TritonError("execute took no response sender for this request"))
+        return [begun] * len(requests)
+
+    def _deliver(self, told: Told, response: InferenceResponse | None, final: bool) -> None:
+        """Waits while the request's reader is slow; says nothing to one that is gone."""
+        while self._marks(told.slot) & (HELD | CANCELLED) == HELD:
+            time.sleep(_HELD_LOOK_S)
+        if self._is_cancelled(told.slot):
+            return
+        answer = None if response is None else answer_to(response)
+        self._send(pack_response(told.key, answer, final=final))
+
+    def _marks(self, slot: int) -> int:
+        return self._busy.marks(slot) if self._busy is not None and slot else 0
+
+    def _is_cancelled(self, slot: int) -> bool:
+        return bool(self._marks(slot) & CANCELLED)
 
 
-def _answer_or_failure(response: Any) -> Answer:
+class _Box:
+    """The one response to a request whose model sends it by a sender."""
+
+    def __init__(self) -> None:
+        self._response: InferenceResponse | None = None
+        self._sent = threading.Event()
+
+    def deliver(self, response: InferenceResponse | None, final: bool) -> None:
+        if response is not None:
+            self._response = response
+            self._sent.set()
+
+    def answer(self) -> Answer:
+        """Waits for it: another thread may send it."""
+        self._sent.wait()
+        return answer_to(self._response)
+
+
+def answer_to(response: Any) -> Answer:
     """A response that can't be written fails only its own request."""
     try:
         return _answer(response)
@@ -94,14 +206,15 @@ def _answer_or_failure(response: Any) -> Answer:
 
 
 def _answer(response: Any) -> Answer:
-    if response is None or (response.error() is None and not response.output_tensors()):
-        return failed(ModelError("model-code-failed", "execute gave no tensors for this request"))
+    if not isinstance(response, InferenceResponse):
+        raise ModelError(
+            "model-code-failed",
+            f"execute answered a request with {kind_of(response)}, not an InferenceResponse",
+        )
     error = response.error()
     if error is not None:
-        status = _CALLER_CODES.get(error.code(), 500)
+        kind = kind_of_code(error.code())
         said = plain(error.message(), WORDS_CHARS_MAX)
-        return failed(ModelError("model-code-failed", said, original_status=status))
-    tensors = {
-        each.name(): utils.plain_array(each.as_numpy()) for each in response.output_tensors()
-    }
-    return answered(pack(tensors), PACKED)
+        return failed(ModelError(kind.code, said, original_status=kind.status))
+    tensors = {each.name(): plain_array(each.as_numpy()) for each in response.output_tensors()}
+    return answered(pack_answer(tensors, response.parameters().encode()), PACKED)

@@ -72,13 +72,16 @@ def serve(channel: socket.socket) -> None:
         return
     contract, init, messages = loaded
     send: Callable[[bytes], None] = channel.sendall
-    if init.get("calls"):
+    if init["triton_python"]:
         from penstock.runtimes.python.caller import Caller
-        from penstock.runtimes.python.triton_backend_utils import connect
+        from penstock.runtimes.python.pb_utils.requests import connect
 
         caller = Caller(channel)
-        connect(caller, init["calls"])
-        messages, send = caller.batches(messages), caller.send
+        send = caller.send
+        if init.get("calls"):
+            connect(caller, init["calls"])
+            messages = caller.batches(messages)
+        contract.attach(send, busy)  # type: ignore[attr-defined]  # a TritonContract
     for kind, count, payload in messages:
         if kind == batches.BATCH:
             answers = answers_of(contract, batches.unpack_batch(payload, count), busy.item)

@@ -283,6 +283,8 @@ def may_share(context: LoadContext) -> bool:
     own = context.variables.get(SHARED_WORKER, "").strip().lower() == "false"
     if context.models is not None or own or LOG_LEVEL in context.variables:
         return False
+    if context.description.decoupled:  # its responses come between the jobs of other models
+        return False
     return not container_paths.named_in(context)
 
 

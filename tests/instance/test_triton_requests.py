@@ -1,0 +1,152 @@
+"""A Triton Python model sees the whole request, and its response's parameters and codes go back."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.kit import triton_files as files
+from tests.kit.instances import FrameAnswer, FrameClient, instance
+
+from penstock.wire.oip_messages import ModelInferRequest, ModelInferResponse
+
+#: Answers with what it sees of its request; `x` of 1 to 8 is an error of that code less one.
+SEER = """
+import json
+
+class TritonPythonModel:
+    def execute(self, requests):
+        return [self.one(request) for request in requests]
+
+    def one(self, request):
+        x = given(request, "x")
+        code = int(x.reshape(-1)[0])
+        if code:
+            return pb_utils.InferenceResponse(error=pb_utils.TritonError("so it is", code - 1))
+        seen = {
+            "id": request.request_id(), "correlation": request.correlation_id(),
+            "flags": request.flags(), "timeout": request.timeout(),
+            "parameters": json.loads(request.parameters()),
+            "outputs": sorted(request.requested_output_names()),
+            "trace": request.trace().get_context(),
+        }
+        return pb_utils.InferenceResponse(
+            [pb_utils.Tensor("seen", np.array([[json.dumps(seen)]] * len(x), object))],
+            parameters={"text": "t", "whole": 7, "yes": True})
+"""
+ASKER = """
+class TritonPythonModel:
+    def execute(self, requests):
+        responses = []
+        for request in requests:
+            got = pb_utils.InferenceRequest(
+                model_name="seer", requested_output_names=["seen"], inputs=request.inputs(),
+                request_id="nested", correlation_id="c", flags=2, timeout=5_000_000,
+                parameters={"by": "asker"}).exec()
+            if got.has_error():
+                responses.append(pb_utils.InferenceResponse(error=got.error()))
+                continue
+            assert got.parameters() == '{"text": "t", "whole": 7, "yes": true}', got.parameters()
+            responses.append(answer(seen=got.output_tensors()[0].as_numpy()))
+        return responses
+"""
+X = [("x", "FP32", [1])]
+SEEN = [("seen", "STRING", [1]), ("other", "FP32", [1])]
+CODES = [400, 500, 404, 400, 503, 501, 400, 400]
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FrameClient]:
+    root = tmp_path_factory.mktemp("seer") / "repository"
+    files.python(root / "seer", SEER, inputs=X, outputs=SEEN)
+    files.python(root / "asker", ASKER, inputs=X, outputs=SEEN[:1])
+    files.ensemble(
+        root / "chain", ("seer", {"x": "X"}, {"seen": "SEEN"}),
+        inputs=[("X", "FP32", [1])], outputs=[("SEEN", "STRING", [1])],
+    )  # fmt: skip
+    with instance(root.parent) as running:
+        made = running.client()
+        for copy, model in enumerate(("seer", "asker", "chain"), 1):
+            environment = {"SAGEMAKER_TRITON_DEFAULT_MODEL_NAME": model}
+            source = {"uri": f"file://{root}", "environment": environment}
+            loaded = made.load(copy, root, source=source)
+            assert loaded.get("ok"), loaded
+        yield made
+
+
+def ask(client: FrameClient, copy: int, x: float = 0.0, **more: Any) -> FrameAnswer:
+    named = "X" if copy == 3 else "x"
+    tensor = {"name": named, "datatype": "FP32", "shape": [1, 1], "data": [x]}
+    return client.invoke(copy, json.dumps({"inputs": [tensor], **more}).encode(), door="oip")
+
+
+def seen(answer: FrameAnswer) -> dict[str, Any]:
+    (output,) = answer.json["outputs"]
+    told: dict[str, Any] = json.loads(output["data"][0])
+    return told
+
+
+SAID = {
+    "id": "r7",
+    "parameters": {
+        "sequence_id": 12, "sequence_start": True, "timeout": 9, "priority": 1, "a": "b", "n": 1.5,
+    },
+}  # fmt: skip
+
+
+def test_a_model_sees_what_the_request_says(client: FrameClient) -> None:
+    assert seen(ask(client, 1, **SAID)) == {
+        "id": "r7", "correlation": 12, "flags": 1, "timeout": 9, "parameters": {"a": "b", "n": 1.5},
+        "outputs": ["other", "seen"], "trace": None,
+    }  # fmt: skip
+    assert seen(ask(client, 1, outputs=[{"name": "seen"}]))["outputs"] == ["seen"]
+
+
+def test_a_response_s_parameters_are_in_the_answer(client: FrameClient) -> None:
+    answered = json.loads(ask(client, 1).body)
+    assert answered["parameters"] == {"text": "t", "whole": 7, "yes": True}
+    assert [each["name"] for each in answered["outputs"]] == ["seen"]  # it gave no other
+
+
+def test_they_are_in_grpc_s_too(client: FrameClient) -> None:
+    request = ModelInferRequest(model_name="seer", id="g")
+    request.inputs.add(name="x", datatype="FP32", shape=(1, 1))
+    request.raw_input_contents.append(np.float32(0).tobytes())
+    request.parameters["sequence_id"].string_param = "mine"
+    request.parameters["sequence_end"].bool_param = True
+    answer = client.invoke(
+        1, request.SerializeToString(), door="oip-grpc", content_type="application/x-oip-grpc"
+    )
+    response = ModelInferResponse.FromString(answer.body)
+    assert response.parameters["text"].string_param == "t"
+    assert response.parameters["whole"].int64_param == 7
+    assert response.parameters["yes"].bool_param is True
+    told = json.loads(response.raw_output_contents[0][4:])
+    assert (told["id"], told["correlation"], told["flags"]) == ("g", "mine", 2)
+
+
+def test_the_steps_of_an_ensemble_see_the_ensemble_s_request(client: FrameClient) -> None:
+    told = seen(ask(client, 3, **SAID))
+    assert (told["id"], told["correlation"], told["flags"]) == ("r7", 12, 1)
+    assert told["parameters"] == {"a": "b", "n": 1.5}
+    assert told["outputs"] == ["seen"]
+
+
+def test_a_call_of_a_model_says_what_it_was_made_with(client: FrameClient) -> None:
+    told = seen(ask(client, 2, **SAID))
+    assert told == {
+        "id": "nested", "correlation": "c", "flags": 2, "timeout": 5_000_000,
+        "parameters": {"by": "asker"}, "outputs": ["seen"], "trace": None,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("copy", [1, 2, 3], ids=["itself", "called", "a step"])
+@pytest.mark.parametrize("number", range(8))
+def test_an_error_has_the_status_of_its_code(client: FrameClient, copy: int, number: int) -> None:
+    """Also through a call and through an ensemble, for retries depend on it."""
+    error = ask(client, copy, float(number + 1)).error
+    assert error["original_status"] == CODES[number]
+    assert "so it is" in error["message"]
