@@ -27,3 +27,4 @@ class InferMetadata:
     priority: int = 0  #: 0 = the model's default level
     timeout_us: int = 0  #: the caller's bound of the time in the queue; 0 = none
     parameters: Mapping[str, Parameter] = field(default_factory=dict)  #: of other names
+    outputs: tuple[str, ...] = ()  #: the requested outputs; where none were named, all

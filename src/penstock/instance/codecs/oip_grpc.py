@@ -31,6 +31,7 @@ from penstock.instance.codecs.oip_json import (
     raw_tensor,
     reshaped,
 )
+from penstock.instance.codecs.request_parameters import metadata_of
 from penstock.instance.codecs.values import cast
 from penstock.runtimes.tensor_bytes import encode_raw, objects
 from penstock.wire.frames import ReplyMeta, encode_reply_meta
@@ -92,7 +93,17 @@ def decode_parsed(model: CodecModel, request: Any) -> Decoded:
     rows = check_inputs(model, tensors)
     wanted = _wanted(model, request)
     ident = request.id
-    return Decoded(tensors, rows, lambda outputs: (_encode(model, outputs, wanted, ident), _META))
+    given = {name: parameter_of(value) for name, value in request.parameters.items()}
+    metadata = metadata_of(ident, given, tuple(each.name for each in wanted))
+    return Decoded(
+        tensors, rows, lambda outputs: (_encode(model, outputs, wanted, ident), _META), metadata
+    )
+
+
+def parameter_of(value: Any) -> Any:
+    """The value of an `InferParameter`; None where none is set."""
+    kind = value.WhichOneof("parameter_choice")
+    return getattr(value, kind) if kind else None
 
 
 def _contents(entry: Any, dtype: str, shape: list[int], name: str) -> np.ndarray:

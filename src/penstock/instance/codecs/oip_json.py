@@ -1,8 +1,8 @@
 """Open Inference Protocol version 2 over HTTP: JSON tensors and the binary tensor extension.
 
 A request is JSON, or JSON of a stated length followed by raw tensors; the answer has the same two
-forms. `parameters` that the protocol defines (`binary_data`, `binary_data_size`,
-`binary_data_output`, `classification`) have effect; others are ignored.
+forms. Tensors' `parameters` that the protocol defines (`binary_data`, `binary_data_size`,
+`classification`) have effect; the request's own are in the decoded request (`request_parameters`).
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from penstock.instance.codecs.base import (
     check_inputs,
     input_spec,
 )
+from penstock.instance.codecs.request_parameters import metadata_of
 from penstock.instance.codecs.values import cast, dump_json, jsonable, parse_json, to_array
 from penstock.runtimes.tensor_bytes import ELEMENT_BYTES, decode_raw, encode_raw, name_of, objects
 from penstock.wire.frames import ReplyMeta, encode_reply_meta
@@ -136,8 +137,14 @@ def decode_parsed(
         at += size
     if at != len(binary):
         raise bad(f"{len(binary) - at} bytes of binary data belong to no input")
-    encode = _encoder(model, parsed, sagemaker)
-    return Decoded(tensors, check_inputs(model, tensors), encode)
+    wanted = _wanted(model, parsed)
+    ident = parsed.get("id") or ""
+    if not isinstance(ident, str):
+        raise bad("id is not a string")
+    names = tuple(each.name for each in wanted)
+    metadata = metadata_of(ident, parsed.get("parameters") or {}, names)
+    encode = _encoder(model, wanted, ident, sagemaker)
+    return Decoded(tensors, check_inputs(model, tensors), encode, metadata)
 
 
 def _described(entry: Any) -> tuple[str, str, list[int], Mapping[str, Any]]:
@@ -215,11 +222,7 @@ def known_outputs(model: CodecModel, wanted: list[OutputSpec]) -> list[OutputSpe
     return wanted
 
 
-def _encoder(model: CodecModel, parsed: Mapping[str, Any], sagemaker: bool) -> Encode:
-    wanted = _wanted(model, parsed)
-    ident = parsed.get("id")
-    if ident is not None and not isinstance(ident, str):
-        raise bad("id is not a string")
+def _encoder(model: CodecModel, wanted: list[OutputSpec], ident: str, sagemaker: bool) -> Encode:
     dtypes = {spec.name: spec.dtype for spec in model.outputs}
 
     def encode(outputs: Tensors) -> tuple[bytes, bytes]:

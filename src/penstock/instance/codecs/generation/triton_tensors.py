@@ -55,7 +55,7 @@ def decode_grpc(body: bytes, served: Served, *, stream: bool) -> GenerationCall:
     request = oip_grpc.parse(body)
     seen = [(each.name, each.datatype, list(each.shape)) for each in request.inputs]
     decoded = oip_grpc.decode_parsed(_model(served, seen), request)
-    parameters = {key: _parameter(value) for key, value in request.parameters.items()}
+    parameters = {key: oip_grpc.parameter_of(value) for key, value in request.parameters.items()}
     given, text = _fields(decoded, parameters)
     sampling, asked = sampling_of(given)
     if asked and not stream:
@@ -115,11 +115,6 @@ def _fields(decoded: Decoded, parameters: dict[str, Any]) -> tuple[dict[str, Any
         else:
             given[name] = values[0]
     return settings_given(given), text
-
-
-def _parameter(value: Any) -> Any:
-    kind = value.WhichOneof("parameter_choice")
-    return getattr(value, kind) if kind else None
 
 
 class _JsonWriter(Writer):
