@@ -292,7 +292,7 @@ def test_what_is_given_back_was_never_run_and_its_sequences_are_lost() -> None:
     add(batcher, 1, "a", "(", now=0.0)
     add(batcher, 2, "b", "(", now=0.0)
     add(batcher, 3, "a", now=0.0)
-    assert batcher.give_back(now=0.0) == [1, 2, 3]
+    assert batcher.give_back(now=0.0) == (1, 2, 3)
     batcher.check_invariants()
     assert add(batcher, 4, "a", now=0.1) == [RefuseItem(4, LOST)]
 

@@ -296,7 +296,9 @@ class ModelDescription(ModelKeys):
 
     engine: EngineOptions | None = None  #: task `text-generation` only
     batching: Batching = field(default_factory=Batching)
-    sequences: SequenceBatching | None = None  #: requests of a sequence share state; None: they do not
+    sequences: SequenceBatching | None = (
+        None  #: requests of a sequence share state; None: they do not
+    )
     calls_models: bool = False  #: runtime `python`: its code may call other models of the artifact
     ensemble: tuple[EnsembleStep, ...] = ()  #: runtime `pipeline`: the steps of a Triton ensemble
     models: tuple[ModelInside, ...] = ()  #: models of the artifact that this one calls or may call

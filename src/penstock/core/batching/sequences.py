@@ -242,9 +242,9 @@ class SequenceBatcher:
         self._draining = True
         return []
 
-    def give_back(self, *, now: float) -> list[int]:
+    def give_back(self, *, now: float) -> tuple[int, ...]:
         """Empties the queue and forgets the sequences; returns the requests, oldest first."""
-        ids = list(self._of_request)
+        ids = tuple(self._of_request)
         for sequence in list(self._open.values()):
             sequence.queue.clear()
             self._lose(sequence, [])
@@ -253,8 +253,8 @@ class SequenceBatcher:
 
     # Reading
 
-    def waiting(self) -> list[int]:
-        return list(self._of_request)
+    def waiting(self) -> tuple[int, ...]:
+        return tuple(self._of_request)
 
     @property
     def queue_rows(self) -> int:

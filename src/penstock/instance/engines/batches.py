@@ -48,7 +48,7 @@ class Engine(Protocol):
         """
 
 
-class _BatchRun:
+class BatchRun:
     """A batch on a lane."""
 
     __slots__ = ("action", "items", "started")
@@ -68,11 +68,11 @@ class Batches(Work):
         self.loop_bytes_max = getattr(engine, "loop_bytes_max", LOOP_BYTES_MAX)
         self._engine = engine
         self._unwanted = getattr(engine, "unwanted", None)
-        self._runs: dict[int, _BatchRun] = {}  #: lane -> the batch that it runs
+        self._runs: dict[int, BatchRun] = {}  #: lane -> the batch that it runs
         #: Lane -> the next batch, which it has in advance
-        self._runs_ahead: dict[int, _BatchRun] = {}
+        self._runs_ahead: dict[int, BatchRun] = {}
         #: What was being computed when the process was lost, if it was
-        self._lost_with: list[_BatchRun] = []
+        self._lost_with: list[BatchRun] = []
 
     def queue(self, request: Request, outcome: tuple[Any, Any, int], now: float) -> None:
         decoded, data, length = outcome
@@ -127,13 +127,13 @@ class Batches(Work):
     def run(self, action: RunBatch, items: list[Any]) -> None:
         copy = self._copy
         copy.batches += 1
-        run = _BatchRun(action, items, copy.clock.monotonic())
+        run = BatchRun(action, items, copy.clock.monotonic())
         lane = action.lane
         if self._runs.setdefault(lane, run) is not run:
             self._runs_ahead[lane] = run
         self._engine.run(lane, items, action.bucket, partial(self._done, run))
 
-    def _done(self, run: _BatchRun, results: Any) -> None:
+    def _done(self, run: BatchRun, results: Any) -> None:
         now = self._copy.clock.monotonic()
         lane = run.action.lane
         run_us = int((now - run.started) * 1e6)
@@ -174,7 +174,7 @@ class Batches(Work):
                 if not request.parts_left:
                     self._answer_joined(request, run, run_us)
 
-    def _without_lost(self, run: _BatchRun, results: list[Any]) -> list[Any]:
+    def _without_lost(self, run: BatchRun, results: list[Any]) -> list[Any]:
         """Where the process is lost, nothing begins here any more. What was being computed is given
         back, with what is known of the cause: it may be on any lane, for they share the process."""
         lost = next(filter(broken.ends_process, results), None)
@@ -193,7 +193,7 @@ class Batches(Work):
     # Answers
 
     def _answer_payload(
-        self, request: Request, reply: PayloadReply, run: _BatchRun, run_us: int
+        self, request: Request, reply: PayloadReply, run: BatchRun, run_us: int
     ) -> None:
         if reply.error is not None:
             self._fail(request, reply.error, run, run_us)
@@ -206,7 +206,7 @@ class Batches(Work):
             return
         self._reply(request, meta, reply.body, run, run_us)
 
-    def _answer_joined(self, request: Request, run: _BatchRun, run_us: int) -> None:
+    def _answer_joined(self, request: Request, run: BatchRun, run_us: int) -> None:
         parts = request.parts or []
         try:
             joined = self._engine.join([part.result for part in parts])
@@ -215,7 +215,7 @@ class Batches(Work):
             return
         self._answer(request, joined, run, run_us)
 
-    def _answer(self, request: Request, outputs: Any, run: _BatchRun, run_us: int) -> None:
+    def _answer(self, request: Request, outputs: Any, run: BatchRun, run_us: int) -> None:
         decoded = request.decoded
         assert decoded is not None
         elsewhere = self._copy.elsewhere
@@ -232,7 +232,7 @@ class Batches(Work):
             return
         self._reply(request, written[1], written[0], run, run_us)
 
-    def _encoded(self, request: Request, written: Any, run: _BatchRun, run_us: int) -> None:
+    def _encoded(self, request: Request, written: Any, run: BatchRun, run_us: int) -> None:
         if request.answered:
             return
         if isinstance(written, BaseException):
@@ -241,7 +241,7 @@ class Batches(Work):
             self._reply(request, written[1], written[0], run, run_us)
 
     def _reply(
-        self, request: Request, meta: bytes, body: bytes, run: _BatchRun, run_us: int
+        self, request: Request, meta: bytes, body: bytes, run: BatchRun, run_us: int
     ) -> None:
         action = run.action
         self._copy.requests += 1
@@ -267,7 +267,7 @@ class Batches(Work):
             + body,
         )
 
-    def _fail(self, request: Request, error: PenstockError, run: _BatchRun, run_us: int) -> None:
+    def _fail(self, request: Request, error: PenstockError, run: BatchRun, run_us: int) -> None:
         queue_us = int((run.started - request.received) * 1e6)
         self._copy.fail(request, error, queue_us=queue_us, run_us=run_us)
 

@@ -2,7 +2,7 @@
 
 Bodies are packed tensors (`tensor_bytes`), which the instance has decoded from the wire. `execute`
 gets the whole batch. If it raises for several requests, each is run alone, so that only the guilty
-one fails.
+one fails; not so a model of sequences, whose state may hold some of them already.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ class TritonContract:
                 "model-code-incomplete", f"{init['file']} defines no class TritonPythonModel"
             )
         self._outputs = [name for name, _, _ in init["outputs"]]
+        self._stateful = bool(init.get("sequence_batching"))
         self._model = kind()
         self._runner = asyncio.Runner()  # makes its loop at the first use
         if hasattr(self._model, "initialize"):
@@ -55,8 +56,8 @@ class TritonContract:
         try:
             return self._execute(bodies)
         except BaseException as error:
-            if len(bodies) == 1:
-                return [failed(error)]
+            if len(bodies) == 1 or self._stateful:
+                return [failed(error)] * len(bodies)
         answers = []
         for index, body in enumerate(bodies):
             progress(index)
