@@ -144,9 +144,9 @@ def test_a_model_that_raises_fails_its_batch_once_and_the_sequence_goes_on(
     """It is not run a second time: it may have counted already."""
     sequence = next(_ids)
     ask(client, DIRECT, 1, sequence, "(")
-    failed = ask(client, DIRECT, 13, sequence).error
+    failed = ask(client, DIRECT, -13, sequence).error
     assert "13 is bad luck" in failed["message"]
-    assert total_of(ask(client, DIRECT, 1, sequence, ")").json) == 15
+    assert total_of(ask(client, DIRECT, 1, sequence, ")").json) == -11
 
 
 def test_a_state_begins_with_the_values_of_its_file(client: FrameClient) -> None:

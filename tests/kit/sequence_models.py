@@ -22,7 +22,7 @@ CONTROLS = """
 """
 #: `total` is the sum of the sequence's `x`; `seen` is (rows of the batch, row, which are padding as
 #: bits, process). The model tells sequences apart by their ids alone, so a mixed up one shows.
-#: An `x` below 0 waits until the file of that name in its folder is there; -100 ends the process.
+#: An `x` of -13 raises once it is counted; -100 ends the process.
 ADDS = """
 class TritonPythonModel:
     def initialize(self, args):
@@ -51,7 +51,7 @@ class TritonPythonModel:
         total = self.totals[who]
         if given(request, "END").item():
             del self.totals[who]
-        if x == 13:
+        if x == -13:
             raise RuntimeError("13 is bad luck")
         return answer(total=np.full((1, 1), total, np.int64), seen=np.array([seen], np.int64))
 """

@@ -66,6 +66,8 @@ _MESSAGES: Final = {
         "contents:InferTensorContents=5"
     ),
     "ModelInferRequest.InferRequestedOutputTensor": "name:string=1 parameters:{InferParameter}=2",
+    # A request without its tensors: what it holds besides is skipped, not parsed
+    "ModelInferHead": "parameters:{InferParameter}=4",
     "ModelInferResponse": (
         "model_name:string=1 model_version:string=2 id:string=3 parameters:{InferParameter}=4 "
         "outputs:*ModelInferResponse.InferOutputTensor=5 raw_output_contents:*bytes=6"
@@ -269,6 +271,7 @@ def _build() -> dict[str, Any]:
 MESSAGES: Final[dict[str, Any]] = _build()
 
 ModelInferRequest: Final = MESSAGES["ModelInferRequest"]
+ModelInferHead: Final = MESSAGES["ModelInferHead"]
 ModelInferResponse: Final = MESSAGES["ModelInferResponse"]
 ModelStreamInferResponse: Final = MESSAGES["ModelStreamInferResponse"]
 InferParameter: Final = MESSAGES["InferParameter"]
