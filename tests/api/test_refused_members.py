@@ -107,7 +107,7 @@ def test_the_tables_name_members_that_there_are(path: str) -> None:
     [
         ("input { name: 'x' data_type: TYPE_FP32 dims: [1] optional: true }", "optional"),
         ("input { name: 'x' data_type: TYPE_FP32 dims: [1] reshape {} }", "reshape"),
-        ("sequence_batching {}", "sequence_batching"),
+        ("sequence_batching { iterative_sequence: true }", "iterative_sequence"),
         ("batch_input {}", "batch_input"),
         ("model_transaction_policy { decoupled: true }", "decoupled"),
         ("model_repository_agents { agents {} }", "agents"),

@@ -135,7 +135,7 @@ def test_an_environment_is_an_archive_in_the_model_s_own_folder() -> None:
     [
         ('platform: "tensorrt_plan"', "backend"),
         ('platform: "ensemble" instance_group { }', "instance_group"),
-        ("sequence_batching { }", "sequence_batching"),
+        ("sequence_batching { iterative_sequence: true }", "sequence_batching.iterative_sequence"),
         ("model_transaction_policy { decoupled: true }", "model_transaction_policy.decoupled"),
         ('input { name: "x" data_type: TYPE_FP32 dims: 1 reshape { shape: [ ] } }',
          "input[0].reshape"),

@@ -211,8 +211,13 @@ def held(endpoint: str, view: InstanceView, kind: InstanceType, machine_bytes: i
 
 
 def engines(status: dict[str, Any]) -> dict[str, Any]:
-    """What the generation engines of an instance report; {} where it has none."""
-    reports = [one["generation"] for one in status.get("copies", ()) if "generation" in one]
+    """What the generation engines and the stateful models of an instance report; {} where it has
+    none."""
+    copies = status.get("copies", ())
+    kept = [one["sequences"] for one in copies if "sequences" in one]
+    if kept:
+        return {"stateful": {key: sum(int(one[key]) for one in kept) for key in kept[0]}}
+    reports = [one["generation"] for one in copies if "generation" in one]
     if not reports:
         return {}
     return {

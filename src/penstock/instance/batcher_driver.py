@@ -1,4 +1,6 @@
-"""Drives one `core.batching.Batcher`: feeds it, carries out its actions, wakes it in time.
+"""Drives a machine of `core.batching`: feeds it, carries out its actions, wakes it in time.
+
+`BatcherDriver` has a `Batcher`, `SequenceDriver` a `SequenceBatcher`.
 
 It decides nothing and records nothing. Time and timers are arguments (`clock`, `call_at`), so that
 the same driver runs on an event loop, in tests and beside the twin under a manual clock. Rules:
@@ -13,7 +15,8 @@ from collections.abc import Callable
 from typing import Any, Generic, Protocol, TypeVar
 
 from penstock.clock import Clock
-from penstock.core.batching.batcher import Action, Batcher, Expire, RefuseItem, RunBatch
+from penstock.core.batching.batcher import Action, Expire, RefuseItem, RunBatch
+from penstock.core.batching.sequences import FreeSlot, SequenceAction, SequenceBatcher
 
 Item = TypeVar("Item")
 
@@ -24,6 +27,26 @@ class Timer(Protocol):
 
 #: (monotonic s, callback) -> a timer that can be cancelled.
 CallAt = Callable[[float, Callable[[], None]], Timer]
+
+
+class BatchMachine(Protocol):
+    """What a driver needs of a machine."""
+
+    @property
+    def add(self) -> Callable[..., list[Any]]: ...
+    @property
+    def cancel(self) -> Callable[..., Any]: ...
+    @property
+    def queue_rows(self) -> int: ...
+    @property
+    def running(self) -> int: ...
+    def on_timer(self, *, now: float) -> list[Any]: ...
+    def next_deadline(self) -> float | None: ...
+    def lane_freed(self, lane: int, *, now: float, timed: bool = True) -> list[Any]: ...
+    def drain(self, *, now: float) -> list[Any]: ...
+    def give_back(self, *, now: float) -> tuple[int, ...]: ...
+    def waiting(self) -> tuple[int, ...]: ...
+    def snapshot(self) -> dict[str, Any]: ...
 
 
 class BatcherDriver(Generic[Item]):
@@ -39,7 +62,7 @@ class BatcherDriver(Generic[Item]):
 
     def __init__(
         self,
-        batcher: Batcher,
+        batcher: BatchMachine,
         *,
         clock: Clock,
         call_at: CallAt,
@@ -104,7 +127,7 @@ class BatcherDriver(Generic[Item]):
         """True: the item was queued and will never run."""
         if ident not in self._items:
             return False
-        gone = self._batcher.cancel(ident, now=self._clock.monotonic())
+        gone: bool = self._batcher.cancel(ident, now=self._clock.monotonic())
         if gone:
             del self._items[ident]
         return gone
@@ -166,3 +189,91 @@ class BatcherDriver(Generic[Item]):
     def _fire(self) -> None:
         self._timer = None
         self.turn(self._clock.monotonic())
+
+
+class SequenceDriver(BatcherDriver[Item]):
+    """`freed` gets each slot whose state is not needed any more.
+
+    Its timer goes on while nothing waits: an idle sequence ends by the time alone.
+    """
+
+    __slots__ = ("_freed", "_sequences")
+
+    def __init__(
+        self, batcher: SequenceBatcher, *, freed: Callable[[FreeSlot], None], **driving: Any
+    ) -> None:
+        super().__init__(batcher, **driving)
+        self._sequences = batcher
+        self._freed = freed
+
+    def add_step(
+        self,
+        item: Item,
+        *,
+        sequence: int | str,
+        start: bool,
+        end: bool,
+        deadline: float | None,
+        now: float,
+    ) -> int:
+        """Queues a request of a sequence; returns the id for `cancel`."""
+        ident = self._next_id = self._next_id + 1
+        self._items[ident] = item
+        self._carry_out(
+            self._sequences.add(
+                ident, sequence=sequence, start=start, end=end, deadline=deadline, now=now
+            )
+        )
+        return ident
+
+    def turn(self, now: float) -> None:
+        at = self._batcher.next_deadline()
+        if at is not None and now >= at:
+            self._carry_out(self._batcher.on_timer(now=now))
+            at = self._batcher.next_deadline()
+        if at is not None:
+            self._wake_at(at)
+
+    def lane_freed(self, lane: int, *, timed: bool = True) -> None:
+        super().lane_freed(lane, timed=timed)
+        if not self._items:
+            self.turn(self._clock.monotonic())
+
+    def lane_lost(self, lane: int) -> None:
+        """The lane's worker has ended, and with it the state of its sequences."""
+        self._carry_out(self._sequences.lane_lost(lane))
+
+    def lane_ready(self, lane: int) -> None:
+        self._sequences.lane_ready(lane)
+        self.turn(self._clock.monotonic())
+
+    def cancel(self, ident: int) -> bool:
+        if ident not in self._items:
+            return False
+        gone, actions = self._sequences.cancel(ident, now=self._clock.monotonic())
+        if gone:
+            del self._items[ident]
+            self._carry_out(actions)
+        return gone
+
+    @property
+    def open_count(self) -> int:
+        return self._sequences.open_count
+
+    @property
+    def backlog_count(self) -> int:
+        return self._sequences.backlog_count
+
+    def _carry_out(self, actions: list[Any]) -> None:
+        if not actions:
+            return
+        if self._observe is not None:
+            self._observe(actions)
+        step: SequenceAction
+        for step in actions:
+            if isinstance(step, RunBatch):
+                self._run(step, [self._items.pop(ident) for ident in step.ids])
+            elif isinstance(step, FreeSlot):
+                self._freed(step)
+            else:
+                self._drop(self._items.pop(step.id), step.reason)

@@ -49,8 +49,19 @@ class Work:
     #: (meta, body) -> the value for `queue`; raises PenstockError. None: bodies are queued unread.
     decode: Callable[[bytes, bytes], Any] | None = None
 
+    #: True: no other copy could answer a request that waits here.
+    keeps_requests: bool = False
+
     def attach(self, copy: Copy) -> None:
         self._copy = copy
+
+    def driver(self, spec: BatchSpec, **driving: Any) -> BatcherDriver[Any]:
+        """The driver of a copy's queue; `driving`: arguments of `BatcherDriver`."""
+        return BatcherDriver(Batcher(spec), **driving)
+
+    def refusal(self, request: Request, reason: str) -> PenstockError:
+        """The error for a request that the queue refused or that expired in it."""
+        return replies.not_now(reason)
 
     def queue(self, request: Request, outcome: Any, now: float) -> None:
         """Gives the result of `decode` to the batcher's driver, or fails the request."""
@@ -67,6 +78,12 @@ class Work:
         """Requests that left the queue and are not computed yet, oldest first; `cancelled` takes
         them back."""
         return []
+
+    def lane_lost(self, lane: int) -> None:
+        """The worker of a lane has ended; what it computed is reported by the runtime."""
+
+    def lane_ready(self, lane: int) -> None:
+        """The lane has a worker again."""
 
     def lost(self) -> None:
         """No worker is left. Running requests are answered now, or as the runtime reports each."""
@@ -119,10 +136,9 @@ class Copy:
         self._lanes_held: list[int] = []  #: lanes freed while their worker was lost
         self._on_idle = on_idle
         self._on_answer = on_answer
-        self.driver: BatcherDriver[Any] = BatcherDriver(
-            Batcher(spec), clock=clock, call_at=call_at, run=work.run, drop=self._drop,
-            observe=observe,
-        )  # fmt: skip
+        self.driver = work.driver(
+            spec, clock=clock, call_at=call_at, run=work.run, drop=self._drop, observe=observe
+        )
         #: Call it after each read of a socket: requests that came together may leave as one batch.
         self.turn: Callable[[float], None] = self.driver.turn
         work.attach(self)
@@ -203,7 +219,7 @@ class Copy:
         if reason == "draining":
             self.give_back(request, reason)
         else:
-            self.fail(request, replies.not_now(reason))
+            self.fail(request, self._work.refusal(request, reason))
 
     # The end of an answer
 
@@ -251,6 +267,7 @@ class Copy:
 
     def lane_lost(self, lane: int, error: PenstockError) -> None:
         self._lanes_lost.update(self._lanes_of(lane))
+        self._work.lane_lost(lane)
         if len(self._lanes_lost) < self.spec.lanes:
             return
         was_ready = self.state == "ready"
@@ -272,6 +289,7 @@ class Copy:
         for each in freed:
             # Most often a new worker has started: there is no run time to learn from.
             self.driver.lane_freed(each, timed=False)
+        self._work.lane_ready(lane)
 
     def lane_failed(self, lane: int, error: PenstockError) -> None:
         """One lane that can't start means that the model can't: the other lanes will follow."""
@@ -298,6 +316,8 @@ class Copy:
         computed alone, whose case is decided here, and requests for an adapter, which name another
         copy.
         """
+        if self._work.keeps_requests:
+            return 0
         queued = Counter(item.whole or item for item in self.driver.waiting())
         waiting = [
             request

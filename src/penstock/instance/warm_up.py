@@ -23,7 +23,7 @@ from typing import Any, Final
 import numpy as np
 import orjson
 
-from penstock.artifacts.description.description import WarmUp, WarmUpTensor
+from penstock.artifacts.description.description import ModelDescription, WarmUp, WarmUpTensor
 from penstock.artifacts.files.model_files import inside
 from penstock.cleanup import shielded
 from penstock.clock import SystemClock
@@ -137,7 +137,7 @@ async def load(model: Prepared, listener: LaneListener) -> Loaded:
     context.phase(WARMING_UP)
     try:
         async with asyncio.timeout_at(until):
-            await _warm_up(loaded, context.model_dir, context.description.warmup)
+            await _warm_up(loaded, context.model_dir, context.description)
     except TimeoutError:
         await shielded(loaded.close())
         raise ModelError(
@@ -169,8 +169,8 @@ def _sample(context: LoadContext) -> dict[str, str] | None:
     return None
 
 
-async def _warm_up(loaded: Loaded, root: Path, requests: tuple[WarmUp, ...]) -> None:
-    """Sends each of `requests` as often as it says, on every lane."""
+async def _warm_up(loaded: Loaded, root: Path, description: ModelDescription) -> None:
+    """Sends each request as often as it says, on every lane."""
     clock = SystemClock()
     loop = asyncio.get_running_loop()
     # No other requests come: waiting for more would only take time.
@@ -185,16 +185,17 @@ async def _warm_up(loaded: Loaded, root: Path, requests: tuple[WarmUp, ...]) -> 
     )
     lanes = 1 if loaded.work.one_worker else spec.lanes
     try:
-        for number, each in enumerate(requests):
+        for number, each in enumerate(description.warmup):
             try:
-                meta, body = await asyncio.to_thread(request_of, root, each)
+                asked = [await asyncio.to_thread(request_of, root, each)] * lanes
             except PenstockError as error:
                 raise _failed(each, number, error.message, error.hint) from None
-            encoded = frames.encode_request_meta(meta)
+            if description.sequences is not None:
+                asked = [_in_sequence(*one, lane + 1) for lane, one in enumerate(asked)]
             for _ in range(each.times):
                 calls = [CopyCall() for _ in range(lanes)]
-                for ident, call in enumerate(calls):
-                    call.begin(copy, ident, encoded, body)
+                for ident, (call, (meta, body)) in enumerate(zip(calls, asked, strict=True)):
+                    call.begin(copy, ident, frames.encode_request_meta(meta), body)
                 outcomes = await asyncio.gather(*(call.outcome for call in calls))
                 for returned in (one for one in outcomes if isinstance(one, Returned)):
                     words = f"{_name(each, number)} was given back: {returned.reason}"
@@ -203,6 +204,16 @@ async def _warm_up(loaded: Loaded, root: Path, requests: tuple[WarmUp, ...]) -> 
                     raise _failed(each, number, wrong.message, wrong.hint)
     finally:
         copy.driver.close()
+
+
+def _in_sequence(meta: RequestMeta, body: bytes, sequence: int) -> tuple[RequestMeta, bytes]:
+    """The request as the only one of a sequence; one of another form is left as it is."""
+    at = meta.json_header_bytes
+    if at is None:
+        return meta, body
+    flags = {"sequence_id": sequence, "sequence_start": True, "sequence_end": True}
+    head = orjson.dumps({**orjson.loads(body[:at]), "parameters": flags})
+    return meta._replace(json_header_bytes=len(head)), head + body[at:]
 
 
 def _elsewhere(work: Callable[[], Any], done: Callable[[Any], None]) -> None:

@@ -25,6 +25,9 @@ _ENUMS: Final = {
         "TYPE_INT16 TYPE_INT32 TYPE_INT64 TYPE_FP16 TYPE_FP32 TYPE_FP64 TYPE_STRING TYPE_BF16"
     ),
     "ModelInstanceGroup.Kind": "KIND_AUTO KIND_GPU KIND_CPU KIND_MODEL",
+    "ModelSequenceBatching.Control.Kind": (
+        "CONTROL_SEQUENCE_START CONTROL_SEQUENCE_READY CONTROL_SEQUENCE_END CONTROL_SEQUENCE_CORRID"
+    ),
 }
 
 _MESSAGES: Final = {
@@ -63,6 +66,8 @@ _MESSAGES: Final = {
         "contents:InferTensorContents=5"
     ),
     "ModelInferRequest.InferRequestedOutputTensor": "name:string=1 parameters:{InferParameter}=2",
+    # A request without its tensors: what it holds besides is skipped, not parsed
+    "ModelInferHead": "parameters:{InferParameter}=4",
     "ModelInferResponse": (
         "model_name:string=1 model_version:string=2 id:string=3 parameters:{InferParameter}=4 "
         "outputs:*ModelInferResponse.InferOutputTensor=5 raw_output_contents:*bytes=6"
@@ -79,11 +84,39 @@ _MESSAGES: Final = {
     "ModelParameter": "string_value:string=1",
     "ModelInstanceGroup": "name:string=1 count:int32=2 kind:ModelInstanceGroup.Kind=4",
     "ModelDynamicBatching": "preferred_batch_size:*int32=1 max_queue_delay_microseconds:uint64=2",
+    "ModelSequenceBatching": (
+        "max_sequence_idle_microseconds:uint64=1 "
+        "control_input:*ModelSequenceBatching.ControlInput=2 "
+        "direct:ModelSequenceBatching.StrategyDirect=3|strategy_choice "
+        "oldest:ModelSequenceBatching.StrategyOldest=4|strategy_choice "
+        "state:*ModelSequenceBatching.State=5"
+    ),
+    "ModelSequenceBatching.Control": (
+        "kind:ModelSequenceBatching.Control.Kind=1 int32_false_true:*int32=2 "
+        "fp32_false_true:*float=3 data_type:DataType=4 bool_false_true:*bool=5"
+    ),
+    "ModelSequenceBatching.ControlInput": "name:string=1 control:*ModelSequenceBatching.Control=2",
+    "ModelSequenceBatching.InitialState": (
+        "data_type:DataType=1 dims:*int64=2 zero_data:bool=3|state_data "
+        "data_file:string=4|state_data name:string=5"
+    ),
+    "ModelSequenceBatching.State": (
+        "input_name:string=1 output_name:string=2 data_type:DataType=3 dims:*int64=4 "
+        "initial_state:*ModelSequenceBatching.InitialState=5"
+    ),
+    "ModelSequenceBatching.StrategyDirect": (
+        "max_queue_delay_microseconds:uint64=1 minimum_slot_utilization:float=2"
+    ),
+    "ModelSequenceBatching.StrategyOldest": (
+        "max_candidate_sequences:int32=1 preferred_batch_size:*int32=2 "
+        "max_queue_delay_microseconds:uint64=3"
+    ),
     "ModelTransactionPolicy": "decoupled:bool=1",
     "ModelConfig": (
         "name:string=1 platform:string=2 backend:string=17 max_batch_size:int32=4 "
         "input:*ModelInput=5 output:*ModelOutput=6 "
         "dynamic_batching:ModelDynamicBatching=11|scheduling_choice "
+        "sequence_batching:ModelSequenceBatching=13|scheduling_choice "
         "instance_group:*ModelInstanceGroup=7 default_model_filename:string=8 "
         "parameters:{ModelParameter}=14 model_transaction_policy:ModelTransactionPolicy=19"
     ),
@@ -223,9 +256,8 @@ def _build() -> dict[str, Any]:
         messages[full_name] = message
         _add_fields(message, full_name, schema)
     for full_name, names in _ENUMS.items():
-        outer, _, inner = full_name.partition(".")
-        enum = messages[outer].enum_type.add(name=inner) if inner else file.enum_type.add()
-        enum.name = inner or outer
+        outer, _, inner = full_name.rpartition(".")
+        enum = (messages[outer] if outer else file).enum_type.add(name=inner)
         for number, name in enumerate(names.split()):
             enum.value.add(name=name, number=number)
     pool = descriptor_pool.DescriptorPool()
@@ -239,6 +271,7 @@ def _build() -> dict[str, Any]:
 MESSAGES: Final[dict[str, Any]] = _build()
 
 ModelInferRequest: Final = MESSAGES["ModelInferRequest"]
+ModelInferHead: Final = MESSAGES["ModelInferHead"]
 ModelInferResponse: Final = MESSAGES["ModelInferResponse"]
 ModelStreamInferResponse: Final = MESSAGES["ModelStreamInferResponse"]
 InferParameter: Final = MESSAGES["InferParameter"]

@@ -179,6 +179,7 @@ class GatewayProcess:
             sessions_of=self._sessions.of,
             link_factory=partial(FrameLink, tls=contexts.of_server_in(Path(fields["state_dir"]))),
         )
+        self._dispatcher.sequences.find = self._find_session
         for routes in fields["routes"]:
             self._publish(self._dispatcher, routes)
         for op, shared in fields["shared"].items():
@@ -261,7 +262,7 @@ class GatewayProcess:
             assert self._dispatcher is not None
             self._dispatcher.sessions.adopt(endpoint, session, found)
         elif found == LOST.reason:
-            raise refusals.no_route(endpoint, None, LOST)
+            raise refusals.no_route(endpoint, None, LOST, session=session)
 
     async def _ask(self, op: str, fields: Json) -> Json:
         if self.channel is None:

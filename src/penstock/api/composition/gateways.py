@@ -122,12 +122,17 @@ class Gateways:
         raise CallerError("unknown-operation", f"there is no {op!r}")
 
     def _session(self, name: str, *, endpoint: str, session: str, copy: int | None) -> None:
-        """A session began or ended at a gateway. The control side's dispatcher knows all of
+        """A session began, moved or ended at a gateway. The control side's dispatcher knows all of
         them."""
-        if copy is not None:
-            self._dispatcher.sessions.adopt(endpoint, session, copy)
+        sessions = self._dispatcher.sessions
+        moved = copy is None
+        if copy is None:
+            sessions.forget(endpoint, session)
         else:
-            self._dispatcher.sessions.forget(endpoint, session)
+            before = sessions.find(endpoint, session)
+            moved = isinstance(before, int) and before != copy
+            sessions.adopt(endpoint, session, copy)
+        if moved:
             fields = {"endpoint": endpoint, "session": session}
             self.group.tell_others(name, "forget-session", fields)
 

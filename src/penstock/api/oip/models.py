@@ -102,7 +102,10 @@ class OipModels:
             "output": _config_tensors(model, "outputs", batched),
         }
         batching = model.get("batching")
-        if batched and isinstance(batching, dict):
+        sequences = model.get("sequence_batching")
+        if sequences:
+            config["sequence_batching"] = sequences
+        elif batched and isinstance(batching, dict):
             config["dynamic_batching"] = {
                 "preferred_batch_size": list(batching.get("rows_preferred") or ()),
                 "max_queue_delay_microseconds": int(float(batching.get("wait_s_max") or 0) * 1e6),

@@ -20,6 +20,7 @@ from typing import Annotated, Final
 
 from msgspec import Meta
 
+from penstock.artifacts.description.sequences import SequenceBatching
 from penstock.artifacts.files.paths import ArtifactPath
 from penstock.file_schema import matching, one_of
 
@@ -296,6 +297,9 @@ class ModelDescription(ModelKeys):
     engine: EngineOptions | None = None  #: task `text-generation` only
     batching: Batching = field(default_factory=Batching)
     decoupled: bool = False  #: runtime `python`: a request to it has any number of responses
+    sequences: SequenceBatching | None = (
+        None  #: requests of a sequence share state; None: they do not
+    )
     calls_models: bool = False  #: runtime `python`: its code may call other models of the artifact
     ensemble: tuple[EnsembleStep, ...] = ()  #: runtime `pipeline`: the steps of a Triton ensemble
     models: tuple[ModelInside, ...] = ()  #: models of the artifact that this one calls or may call

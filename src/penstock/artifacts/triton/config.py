@@ -26,6 +26,7 @@ from penstock.artifacts.description.description import (
     WarmUp,
     WarmUpTensor,
 )
+from penstock.artifacts.description.sequences import SequenceBatching
 from penstock.artifacts.files.paths import safe_path
 from penstock.artifacts.triton import pbtxt
 from penstock.artifacts.triton.ensemble import read_steps
@@ -36,6 +37,7 @@ from penstock.artifacts.triton.refused_fields import (
     REFUSED,
     REFUSED_OF_ENSEMBLES,
 )
+from penstock.artifacts.triton.sequences import read_sequences
 from penstock.errors import CallerError
 from penstock.runtimes import registry
 from penstock.runtimes.record import RuntimeRecord
@@ -75,6 +77,7 @@ class TritonConfig:
     warmup: tuple[WarmUp, ...] = ()
     decoupled: bool = False  #: a request has any number of responses
     steps: tuple[EnsembleStep, ...] = ()  #: an ensemble's steps; () for any other model
+    sequences: SequenceBatching | None = None  #: None: the model has no state
 
 
 def backends() -> dict[str, tuple[RuntimeRecord, str]]:
@@ -110,6 +113,7 @@ def parse_config(text: str, *, where: str = "config.pbtxt") -> TritonConfig:
         outputs=outputs,
         # Labels describe the model's one classification; with two label files there would be two.
         label_file=label_files[0] if len(label_files) == 1 else "",
+        sequences=read_sequences(top, rows_max, _dtype),
         batching=_batching(top, rows_max),
         lanes=_lanes(top),
         parameters=parameters,
@@ -177,7 +181,7 @@ def _dtype(tensor: Fields) -> str:
 
 def _refuse_scheduling(top: Fields) -> None:
     """An ensemble only passes tensors on: its models do the batching and have the lanes."""
-    for name in ("dynamic_batching", "instance_group"):
+    for name in ("dynamic_batching", "instance_group", "sequence_batching"):
         _refuse(top, name, REFUSED_OF_ENSEMBLES)
 
 
@@ -305,7 +309,7 @@ def _decoupled(top: Fields, backend: str) -> bool:
 
 
 def _refuse_what_changes_answers(top: Fields) -> None:
-    for name in ("sequence_batching", "batch_input", "batch_output"):
+    for name in ("batch_input", "batch_output"):
         _refuse(top, name)
     agents = top.message("model_repository_agents")
     if agents is not None:

@@ -250,10 +250,23 @@ class Fields:
             for at, value in enumerate(values)
         )
 
+    def numbers(self, name: str) -> tuple[float, ...]:
+        """All values of a field of numbers, with or without a fraction."""
+        values = self._left.pop(name, [])
+        for value in values:
+            if isinstance(value, bool) or not isinstance(value, int | float):
+                raise self.invalid(name, value, "a number")
+        return tuple(float(value) for value in values)  # type: ignore[arg-type]
+
+    def flags(self, name: str) -> tuple[bool, ...]:
+        """All values of a repeated field of flags."""
+        return tuple(self._flag(name, value) for value in self._left.pop(name, []))
+
     def flag(self, name: str) -> bool:
         value = self._one(name)
-        if value is None:
-            return False
+        return False if value is None else self._flag(name, value)
+
+    def _flag(self, name: str, value: Value) -> bool:
         if value in ("true", "True", "t") or (type(value) is int and value == 1):
             return True
         if value in ("false", "False", "f") or (type(value) is int and value == 0):

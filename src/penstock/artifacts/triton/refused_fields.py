@@ -27,7 +27,14 @@ REFUSED: Final[dict[str, tuple[str, str]]] = {
     ),
     "priority_queue_policy": ("all levels share one queue policy", ""),
     "timeout_action": ("requests that waited too long are refused", ""),
-    "sequence_batching": ("stateful sequences are not part of this release", ""),
+    "iterative_sequence": (
+        "a request runs once: the model would have to ask for itself again",
+        "Let the model loop inside one request.",
+    ),
+    "generative_sequence": (
+        "it is the old name of iterative_sequence, and a request runs once",
+        "Let the model loop inside one request.",
+    ),
     "batch_input": ("inputs come from the request alone", ""),
     "batch_output": ("outputs are split by rows", ""),
     "decoupled": ("only a Python model has any number of responses to a request", ""),
@@ -37,6 +44,7 @@ REFUSED: Final[dict[str, tuple[str, str]]] = {
 REFUSED_OF_ENSEMBLES: Final[dict[str, tuple[str, str]]] = {
     "dynamic_batching": (_ENSEMBLE, "Give it to the ensemble's models."),
     "instance_group": (_ENSEMBLE, "Give it to the ensemble's models."),
+    "sequence_batching": (_ENSEMBLE, "Serve the stateful model as an endpoint of its own."),
     "default_model_filename": ("an ensemble has no file", "Its steps name models that do."),
     "model_namespace": ("one repository is served", "Put all models into one repository."),
 }
@@ -50,6 +58,8 @@ PLACES: Final = {
     "default_priority_level": "dynamic_batching (above 1)",
     "priority_queue_policy": "dynamic_batching",
     "timeout_action": "dynamic_batching.default_queue_policy (DELAY)",
+    "iterative_sequence": "sequence_batching",
+    "generative_sequence": "sequence_batching",
     "decoupled": "model_transaction_policy (of other backends than python)",
     "agents": "model_repository_agents",
     "model_namespace": "ensemble_scheduling.step[]",
@@ -76,6 +86,11 @@ READ_WITHOUT_EFFECT: Final = {
         "a caller's own deadline always counts"
     ),
     "input[].format": "it says how to read the dims, and changes nothing",
+    "sequence_batching.oldest.preserve_ordering": (
+        "replies name their request, so their order is free"
+    ),
+    "sequence_batching.state[].use_same_buffer_for_input_output": _TUNES,
+    "sequence_batching.state[].use_growable_memory": _TUNES,
     "ensemble_scheduling.max_inflight_requests": "every model's own queue bounds memory",
     "version_policy.latest.num_versions": "only the highest version is served",
 }

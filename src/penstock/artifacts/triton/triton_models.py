@@ -114,6 +114,8 @@ def describe(folder: Path, *, runtime: str, trusted: bool) -> ModelDescription:
             hint="Use the backend onnxruntime with an ONNX file.",
         )
     own_code = "triton_python" in chosen.options
+    if config.sequences is not None:
+        _check_sequences(config, own_code=own_code)
     return ModelDescription(
         runtime=chosen.name,
         task=chosen.task,
@@ -124,6 +126,7 @@ def describe(folder: Path, *, runtime: str, trusted: bool) -> ModelDescription:
         outputs=config.outputs,
         labels=_labels(folder, config.label_file),
         batching=config.batching,
+        sequences=config.sequences,
         lanes=config.lanes,
         triton_python=own_code,
         parameters=config.parameters,
@@ -132,6 +135,26 @@ def describe(folder: Path, *, runtime: str, trusted: bool) -> ModelDescription:
         warmup=config.warmup,
         decoupled=config.decoupled,
     )
+
+
+def _check_sequences(config: TritonConfig, *, own_code: bool) -> None:
+    """Raises CallerError for what `sequence_batching` can't be together with."""
+    sequences = config.sequences
+    assert sequences is not None
+    twice = sequences.own_inputs & {tensor.name for tensor in config.inputs}
+    if twice:
+        raise CallerError(
+            "triton-config-invalid",
+            f"{CONFIG}: the input {min(twice)!r} is also one of sequence_batching",
+            hint="The server fills controls and states: take it out of input.",
+        )
+    if sequences.states and own_code:
+        raise CallerError(
+            "triton-config-unsupported",
+            f"{CONFIG}: sequence_batching.state is not supported: a Python model keeps its state "
+            "in its own memory",
+            hint="Keep the state in the model, by the correlation id of its requests.",
+        )
 
 
 def _ensemble(folder: Path, config: TritonConfig) -> ModelDescription:
@@ -234,6 +257,14 @@ def describe_entry(root: Path, folder: Path, *, runtime: str, trusted: bool) -> 
         if model.ensemble:
             check_ensemble(model, tensors, where=f"{name}/{CONFIG}")
     del known[folder.name]
+    for name, model in known.items():
+        if model.sequences is not None:
+            raise CallerError(
+                "triton-config-unsupported",
+                f"{name}/{CONFIG}: sequence_batching is not supported for a model that "
+                f"{folder.name!r} calls: its sequences are those of its own callers",
+                hint="Serve the stateful model as an endpoint of its own.",
+            )
     inside = (
         ModelInside(name=name, folder=f"../{name}", description=known[name])
         for name in sorted(known)

@@ -175,12 +175,15 @@ class GatewayGroup:
         return self._local.outstanding(copy)
 
     async def drained(self, copies: Iterable[int], timeout_s: float) -> bool:
+        """The local dispatcher first: it knows the sequences of all gateways, and a gateway keeps
+        its way to a copy until it is asked."""
         watched = list(copies)
-        fields = {"copies": watched, "timeout_s": timeout_s}
-        mine, answers = await asyncio.gather(
-            self._local.drained(watched, timeout_s),
-            self._ask_all("drained", fields, timeout_s=timeout_s + _ANSWER_S_MAX),
-        )
+        loop = asyncio.get_running_loop()
+        until = loop.time() + timeout_s
+        mine = await self._local.drained(watched, timeout_s)
+        left_s = max(0.0, until - loop.time())
+        fields = {"copies": watched, "timeout_s": left_s}
+        answers = await self._ask_all("drained", fields, timeout_s=left_s + _ANSWER_S_MAX)
         return mine and all(answer["drained"] for answer in answers)
 
     # Other messages

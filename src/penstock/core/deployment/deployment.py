@@ -156,6 +156,14 @@ class VariantRoutes:
     #: for requests while there is no copy: hold | refuse; "" = the server's setting
     zero_capacity: str = ""
 
+    @property
+    def sequence_idle_s(self) -> float:
+        """s after which a sequence of its model has ended; 0: its model keeps none."""
+        told = self.model.get("sequence_batching")
+        if not isinstance(told, dict):
+            return 0.0
+        return float(told.get("max_sequence_idle_microseconds", 0)) / 1e6
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndpointRoutes:

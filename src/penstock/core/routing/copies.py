@@ -40,7 +40,7 @@ class CopyState:
         "_limit", "answers", "beside", "busy_since", "cache_bytes", "component", "copy",
         "cost", "draining", "ejected", "healthy", "instance_id", "kind", "life", "missed",
         "models", "others", "outstanding", "outstanding_max", "paused", "picked", "pool", "probed",
-        "took_s_max", "variant",
+        "sequence_idle_s", "sessions", "took_s_max", "variant",
     )  # fmt: skip
 
     def __init__(
@@ -82,6 +82,9 @@ class CopyState:
         #: idle
         self.busy_since = 0.0
         self.cache_bytes = 0  #: bytes of prompts that its engine caches; 0 = not known
+        self.sessions = 0  #: sessions and sequences in this gateway's table that are bound to it
+        #: s after which a sequence of its model has ended; 0: its model keeps none
+        self.sequence_idle_s = 0.0
         self.life = 0  #: increases when it dies or leaves: earlier sessions and caches are lost
 
     @property
@@ -130,7 +133,7 @@ class Routed(NamedTuple):
     variant: str
     #: only-copy | least-outstanding | least-wait | random | round-robin | prefix-match |
     #: prefix-spill | session | retry | rebalanced | paused-copy | model-loaded | model-loading |
-    #: model-cold
+    #: model-cold | fewest-sequences
     reason: str
     outstanding: int  #: requests of this gateway on that copy, this one included
     #: a host that should load the hot target model as well; None: there is none
@@ -142,6 +145,6 @@ class NoRoute(NamedTuple):
 
     #: unknown-variant | unknown-component | component-required | component-not-allowed | no-copies
     #: | no-healthy-copy | all-copies-full | session-unknown | session-lost | sessions-full
-    #: | target-model-required | target-model-not-allowed
+    #: | target-model-required | target-model-not-allowed | sequence-not-started | sequence-lost
     reason: str
     retry_after_s: float | None  #: None: the same request cannot pass later

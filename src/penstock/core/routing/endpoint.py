@@ -15,10 +15,12 @@ pool has room. Its sessions stay, and wait with it.
 
 A request of a session goes to the session's copy, whatever the variant's strategy. No other copy
 would do, as it knows nothing of the session: if the copy is full the request is refused, and if it
-has died the session is lost.
+has died the session is lost. Sequences of stateful models have rules of their own
+(`sequences.py`).
 
 Routes are replaced as a whole. A copy that stays keeps its count and health. A removed copy drains:
-it is never picked again and is forgotten with its last release.
+it is never picked again and is forgotten with its last release; if its model keeps sequences, it
+goes on with those that it has until `let_go`.
 """
 
 from __future__ import annotations
@@ -42,6 +44,7 @@ from penstock.core.routing.pools import (
 )
 from penstock.core.routing.prefixes import TOKEN_BYTES
 from penstock.core.routing.rebalance import CopyLoad, Group
+from penstock.core.routing.sequences import LOST, NOT_STARTED, is_sequence
 from penstock.core.routing.sessions import FULL, UNKNOWN, Sessions
 from penstock.core.routing.strategies import strategy_of
 from penstock.core.routing.target_models import choose
@@ -174,6 +177,13 @@ class EndpointRouter:
         now: float,
     ) -> Routed | NoRoute:
         found = self._sessions.find(session, now=now)
+        sequence = is_sequence(session)
+        if sequence and not opens:
+            if isinstance(found, NoRoute):
+                return NOT_STARTED if found is UNKNOWN else LOST
+            if found.copy in exclude:
+                self._sessions.lose(session)
+                return LOST
         if opens and (isinstance(found, NoRoute) or found.copy in exclude):
             if self._sessions.is_full(session):
                 return FULL
@@ -187,6 +197,8 @@ class EndpointRouter:
                 now=now,
             )
             if isinstance(answer, Routed):
+                if sequence:
+                    answer = self._with_fewest_sequences(answer, exclude)
                 self._sessions.bind(session, answer.state, now=now)
             return answer
         if isinstance(found, NoRoute):
@@ -205,6 +217,45 @@ class EndpointRouter:
         self._number = found.picked = self._number + 1
         found.outstanding += 1
         return Routed(found, found.variant, "session", found.outstanding)
+
+    def _with_fewest_sequences(self, routed: Routed, exclude: tuple[int, ...]) -> Routed:
+        """Slots are what a sequence takes, for longer than any request. The copy that was picked is
+        as good as any other with as few."""
+        pool = self._pools[routed.state.variant, routed.state.component]
+        copies = [one for one in pool.not_yet_failed(exclude) if one.outstanding < one.room]
+        best = min((routed.state, *copies), key=lambda one: one.sessions)
+        if best is routed.state:
+            return routed
+        self.release(routed.state)
+        self._number = best.picked = self._number + 1
+        best.outstanding += 1
+        return Routed(best, pool.name, "fewest-sequences", best.outstanding)
+
+    def sequence_ends(self, session: str) -> None:
+        """The request that was just picked for is the sequence's last."""
+        self._sessions.note_end(session)
+
+    def sequence_ended(self, session: str, *, now: float) -> None:
+        """A sequence's last request was answered."""
+        self._sessions.ended(session, now=now)
+
+    def keeps_sequences(self, state: CopyState, *, now: float) -> bool:
+        """Whether a copy that left the routes has to stay for its sequences."""
+        idle_s = state.sequence_idle_s
+        return idle_s > 0 and self._sessions.open_on(state, idle_s=idle_s, now=now)
+
+    def let_go(self, state: CopyState) -> None:
+        """A copy that left the routes ends: what it holds of sequences is lost."""
+        state.sequence_idle_s = 0.0
+        state.life += 1
+        if not state.outstanding:
+            self._draining.pop(state.copy, None)
+
+    def instance_lost(self, instance_id: str) -> None:
+        """Copies that left the routes are lost with their instance."""
+        for state in list(self._draining.values()):
+            if state.instance_id == instance_id and state.sequence_idle_s:
+                self.let_go(state)
 
     def open_session(
         self,
@@ -234,8 +285,9 @@ class EndpointRouter:
     def adopt_session(self, session: str, copy: int, *, now: float) -> bool:
         """Adds a session that began at another gateway. False: its copy is not known here, or there
         is no room for it."""
-        state = self._states.get(copy)
-        if state is None or self._sessions.is_full(session):
+        state = self._states.get(copy) or self._draining.get(copy)
+        kept = state is not None and (not state.draining or state.sequence_idle_s > 0)
+        if state is None or not kept or self._sessions.is_full(session):
             return False
         self._sessions.adopt(session, state, now=now)
         return True
@@ -298,7 +350,7 @@ class EndpointRouter:
     def release(self, state: CopyState) -> None:
         """Frees the slot of one earlier pick; call it after `answered`, where that is called."""
         state.outstanding -= 1
-        if state.draining and not state.outstanding:
+        if state.draining and not state.outstanding and not state.sequence_idle_s:
             self._draining.pop(state.copy, None)
 
     def answered(self, state: CopyState, *, now: float) -> None:
@@ -321,6 +373,8 @@ class EndpointRouter:
         for variant in routes.variants:
             key = variant.name, variant.component
             states = tuple(self._kept(route, key, before) for route in variant.copies)
+            for state in states:
+                state.sequence_idle_s = variant.sequence_idle_s
             if self._shared:
                 states = tuple(self._rng.sample(states, len(states)))
             known = pools_before.get(key)
@@ -332,6 +386,8 @@ class EndpointRouter:
         for copy, state in self._states.items():
             beside = (self._states.get(each) for each in sharing.get(copy, ()))
             state.beside = tuple(each for each in beside if each is not None)
+        idle_s = max((one.sequence_idle_s for one in routes.variants), default=0.0)
+        self._sessions.hold_sequences(idle_s)
         self.reads_prompts = any(pool.strategy.prefixes for pool in self._pools.values())
         self.looks_closer = any(pool.looks_closer for pool in self._pools.values())
         self.learns = any(pool.strategy.speeds is not None for pool in self._pools.values())
@@ -341,8 +397,9 @@ class EndpointRouter:
         gone = tuple(state for copy, state in before.items() if copy not in self._states)
         for state in gone:
             state.draining = True
-            state.life += 1
-            if state.outstanding:
+            if not state.sequence_idle_s:
+                state.life += 1
+            if state.outstanding or state.sequence_idle_s:
                 self._draining[state.copy] = state
         self._reopen()
         return gone
@@ -490,7 +547,10 @@ class EndpointRouter:
             if pool.strategy.speeds is not None:
                 pool.strategy.speeds.check_invariants()
         self._sessions.check_invariants()
-        assert all(state.outstanding for state in self._draining.values()), "a drained copy is kept"
+        draining = self._draining.values()
+        assert all(state.outstanding or state.sequence_idle_s for state in draining), (
+            "a drained copy is kept"
+        )
         assert not set(self._states) & set(self._draining), "a copy is routed and draining"
 
     def _kept(

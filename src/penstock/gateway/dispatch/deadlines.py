@@ -118,10 +118,18 @@ class DrainWatch:
     def add(self, states: Iterable[CopyState]) -> None:
         """Adds copies that just left the routes; forgets those that came back into them."""
         self._copies = {copy: state for copy, state in self._copies.items() if state.draining}
-        self._copies.update((state.copy, state) for state in states if state.outstanding)
+        self._copies.update(
+            (state.copy, state) for state in states if state.outstanding or state.sequence_idle_s
+        )
 
     def released(self, state: CopyState) -> None:
-        """The last slot of a draining copy was freed."""
+        """The last slot of a draining copy was freed. One with sequences waits for more than
+        that."""
+        if not state.sequence_idle_s:
+            self.finished(state)
+
+    def finished(self, state: CopyState) -> None:
+        """Nothing will come to a draining copy any more."""
         self._copies.pop(state.copy, None)
         self.look()
 

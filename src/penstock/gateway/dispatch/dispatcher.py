@@ -38,6 +38,7 @@ from penstock.gateway.dispatch.outliers import OutlierWatch
 from penstock.gateway.dispatch.rebalancing import Rebalancing
 from penstock.gateway.dispatch.recording import ExplainRing, NoRecorder, Recorders
 from penstock.gateway.dispatch.retries import RetryingDispatcher
+from penstock.gateway.dispatch.sequences import GatewaySequences, SequenceDrains
 from penstock.gateway.dispatch.sessions import GatewaySessions
 from penstock.gateway.dispatch.streaming import StreamObserved
 from penstock.gateway.dispatch.waiting import OTHERS_WAIT, Newcomers, OnWaiting, ReadyIn
@@ -94,6 +95,8 @@ class Dispatcher(RetryingDispatcher):
         )
         self.table = EndpointTable(rng, recorders or NoRecorder(), sessions_of, shared=shared)
         self.sessions = GatewaySessions(clock, self.table.endpoints)
+        self.sequences = GatewaySequences(self.invoke)
+        self._sequence_drains = SequenceDrains(clock, timers, self._drains)
         self._link_factory = link_factory
         self._endpoints = self.table.endpoints
         self._shared = shared
@@ -111,6 +114,12 @@ class Dispatcher(RetryingDispatcher):
     # Requests
 
     def invoke(self, invocation: Invocation) -> None:
+        endpoint = self._endpoints.get(invocation.endpoint)
+        refused: PenstockError | None = None
+        if endpoint is not None and endpoint.keeps_sequences:
+            if not self.sequences.bind(invocation, endpoint, self._monotonic()):
+                return
+            refused = self.sequences.refusal(invocation)
         number = invocation.number
         if not number:
             invocation.number = number = self.ids.next()
@@ -118,7 +127,6 @@ class Dispatcher(RetryingDispatcher):
         invocation.copy = invocation.recorder = invocation.reply = invocation.error = None
         invocation.route = None
         invocation.attempts = 0
-        endpoint = self._endpoints.get(invocation.endpoint)
         invocation.entry = endpoint
         if endpoint is None:
             self._fail(invocation, refusals.endpoint_not_found(invocation.endpoint))
@@ -130,6 +138,9 @@ class Dispatcher(RetryingDispatcher):
         if self._stopping or self._bodies_bytes > BODIES_BYTES_MAX:
             error = refusals.stopping() if self._stopping else refusals.memory_full()
             self._refuse(invocation, endpoint, error)
+            return
+        if refused is not None:
+            self._refuse(invocation, endpoint, refused)
             return
         received = invocation.received
         stream = invocation.stream
@@ -216,6 +227,10 @@ class Dispatcher(RetryingDispatcher):
             error = refusals.target_model_not_ready(model)
         self._end(invocation, error, "deadline-passed")
 
+    def cancel(self, invocation: Invocation) -> None:
+        if not self.sequences.cancel(invocation):
+            super().cancel(invocation)
+
     def _leave_queue(self, invocation: Invocation) -> None:
         self._waiting.leave(invocation)
 
@@ -244,6 +259,8 @@ class Dispatcher(RetryingDispatcher):
         try:
             if endpoint.generates:
                 self._note_end(invocation, reply)
+            if endpoint.keeps_sequences:
+                self._note_end_of_sequence(invocation)
             invocation.responder.on_reply(invocation, reply)
         except Exception as raised:
             self._responder_failed(invocation, raised)
@@ -252,6 +269,12 @@ class Dispatcher(RetryingDispatcher):
         """How long the copy took, in s. 0 if other copies had the request before: the time says
         nothing about this copy."""
         return 0.0 if invocation.copy_failures else self._monotonic() - invocation.received
+
+    def _note_end_of_sequence(self, invocation: Invocation) -> None:
+        affinity = invocation.affinity
+        if affinity is not None and affinity.ends and affinity.session is not None:
+            router = invocation.entry.router
+            router.sequence_ended(affinity.session, now=self._monotonic())
 
     def _note_end(self, invocation: Invocation, reply: Reply) -> None:
         stream = invocation.stream
@@ -341,13 +364,18 @@ class Dispatcher(RetryingDispatcher):
         """Replaces an endpoint's routes as a whole. Copies that stay keep their counts."""
         gone = self.table.publish(routes)
         self._drains.add(gone)
+        self._sequence_drains.add(gone, self._endpoints[routes.endpoint])
         self._waiting.look()
         self._rebalancing.routes_changed(routes.endpoint, [state.copy for state in gone])
 
     def withdraw(self, endpoint: str) -> None:
         """The endpoint was deleted: new requests are refused, those in flight are still
         answered."""
+        found = self._endpoints.get(endpoint)
         gone = self.table.withdraw(endpoint)
+        if found is not None:
+            for state in gone:
+                found.router.let_go(state)  # no request can come for its sequences
         self._drains.add(gone)
         self._waiting.look()
         self._rebalancing.routes_changed(endpoint, [state.copy for state in gone])
@@ -374,9 +402,9 @@ class Dispatcher(RetryingDispatcher):
         return self.table.outstanding(copy)
 
     async def drained(self, copies: Iterable[int], timeout_s: float) -> bool:
-        """Waits until copies that left the routes have answered everything; False after
-        `timeout_s`."""
-        return await self._drains.copies_drained(copies, timeout_s)
+        """Waits until copies that left the routes have answered everything, and their sequences
+        have ended; False after `timeout_s`."""
+        return await self._sequence_drains.drained(copies, timeout_s)
 
     async def drain(self, timeout_s: float) -> bool:
         """Refuses new requests from now on and waits for those in flight; False after `timeout_s`.
@@ -394,6 +422,7 @@ class Dispatcher(RetryingDispatcher):
             await self.disconnect(instance_id)
         self._waiting.close()
         self._deadlines.close()
+        self._sequence_drains.close()
         self._outliers.close()
 
     # Reading

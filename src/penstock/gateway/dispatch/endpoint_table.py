@@ -32,7 +32,8 @@ class Endpoint:
 
     __slots__ = (
         "_stray", "admission", "beside", "generates", "held_bytes", "held_count", "in_flight",
-        "lanes", "lanes_each", "looks_closer", "name", "recorders", "router", "routes",
+        "keeps_sequences", "lanes", "lanes_each", "looks_closer", "name", "recorders", "router",
+        "routes",
     )  # fmt: skip
 
     def __init__(
@@ -77,6 +78,8 @@ class Endpoint:
         self.generates = any(
             variant.model.get("task") == GENERATION_TASK for variant in self.routes.variants
         )
+        #: whether requests of a sequence have to go to one copy
+        self.keeps_sequences = any(pool.sequence_idle_s for pool in routes.variants)
         #: component, or variant for a variant's own model -> lanes of one copy
         self.lanes_each = {
             pool.component or pool.name: _lanes(pool.model.get("lanes")) for pool in routes.variants
@@ -215,6 +218,10 @@ class EndpointTable:
             for copy in self._others.pop(instance_id, {}):
                 self._set_others(copy, 0)
         self._tell_all(instance_id)
+        if not usable:
+            for endpoint in self.endpoints.values():
+                if endpoint.keeps_sequences:
+                    endpoint.router.instance_lost(instance_id)
 
     def set_paused(self, instance_id: str, paused: bool) -> None:
         """The link of an instance is paused, or is not any more."""
@@ -325,7 +332,7 @@ def pick(
 ) -> Routed | NoRoute:
     """The router's choice, given all that may bind the request to a copy."""
     affinity = invocation.affinity or UNBOUND
-    return router.pick(
+    picked = router.pick(
         variant=variant,
         exclude=exclude,
         session=affinity.session,
@@ -336,3 +343,6 @@ def pick(
         component=affinity.component,
         now=now,
     )
+    if affinity.ends and affinity.session is not None and isinstance(picked, Routed):
+        router.sequence_ends(affinity.session)
+    return picked

@@ -28,6 +28,7 @@ class Affinity(NamedTuple):
     opens: bool = False  #: this request starts the session
     model: str | None = None  #: TargetModel, for a multi-model endpoint
     component: str | None = None  #: InferenceComponentName, for an endpoint with components
+    ends: bool = False  #: this request is the last of its sequence
 
 
 UNBOUND = Affinity()
@@ -36,6 +37,11 @@ UNBOUND = Affinity()
 def component_of(invocation: Invocation) -> str | None:
     """The inference component that a request names."""
     return invocation.affinity.component if invocation.affinity is not None else None
+
+
+def session_of(invocation: Invocation) -> str | None:
+    """The session or the sequence that a request belongs to."""
+    return invocation.affinity.session if invocation.affinity is not None else None
 
 
 class Responder(Protocol):

@@ -11,7 +11,7 @@ from penstock.config import LimitConfig
 from penstock.core.deployment.deployment import VariantRoutes
 from penstock.core.request.admission import Refusal
 from penstock.core.request.holding import REFUSED, HoldStep
-from penstock.core.routing import NoRoute
+from penstock.core.routing import NoRoute, sequences
 from penstock.errors import (
     CallerError,
     InternalError,
@@ -78,6 +78,18 @@ _TEMPLATES: Final = {
             "The session of endpoint {endpoint} is lost: the copy that held it is gone, and with it"
             " what it knew.",
             hint="Open another with the session id NEW_SESSION.",
+        ),
+        CallerError(
+            "sequence-not-started",
+            "A request for sequence {sequence} to model '{endpoint}' must specify the START flag,"
+            " because no such sequence has begun, or it has ended or was idle for too long.",
+            hint="Begin it: send its first request with sequence_start.",
+        ),
+        CallerError(
+            "sequence-lost",
+            "Sequence {sequence} of model '{endpoint}' is lost, and its state with it: the copy"
+            " that held it is gone.",
+            hint="Begin it again: send its first request with sequence_start.",
         ),
         NotNowError(
             "sessions-full",
@@ -150,8 +162,17 @@ def component_not_allowed() -> PenstockError:
 
 
 def no_route(
-    endpoint: str, variant: str | None, route: NoRoute, component: str | None = None
+    endpoint: str,
+    variant: str | None,
+    route: NoRoute,
+    component: str | None = None,
+    session: str | None = None,
 ) -> PenstockError:
+    if session is not None and sequences.is_sequence(session):
+        if route.reason in ("sequence-not-started", "session-unknown"):
+            return _filled("sequence-not-started", endpoint, sequence=sequences.shown(session))
+        if route.reason in ("sequence-lost", "session-lost"):
+            return _filled("sequence-lost", endpoint, sequence=sequences.shown(session))
     code = _CODES.get(route.reason, route.reason)
     return _filled(code, endpoint, route.retry_after_s, variant=variant, component=component)
 

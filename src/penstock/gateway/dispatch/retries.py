@@ -17,7 +17,13 @@ from penstock.core.waiting_lines import BLOCKS, GONE, STAYS
 from penstock.errors import PenstockError
 from penstock.gateway.dispatch import refusals
 from penstock.gateway.dispatch.endpoint_table import Endpoint, pick
-from penstock.gateway.dispatch.invocation import SENT, STREAMING, Invocation, component_of
+from penstock.gateway.dispatch.invocation import (
+    SENT,
+    STREAMING,
+    Invocation,
+    component_of,
+    session_of,
+)
 from penstock.gateway.dispatch.target_dispatcher import TargetDispatcher
 from penstock.gateway.dispatch.waiting import OnWaiting, Waiting
 
@@ -98,7 +104,9 @@ class RetryingDispatcher(TargetDispatcher):
                 # A session waits for its own copy; all others in a line wait for the same copies.
                 in_session = invocation.affinity is not None and invocation.affinity.session
                 return STAYS if in_session else BLOCKS
-            error = refusals.no_route(endpoint.name, variant, answer, component_of(invocation))
+            error = refusals.no_route(
+                endpoint.name, variant, answer, component_of(invocation), session_of(invocation)
+            )
             return self._give_up(invocation, error, was_held)
         if step.releases:
             router.release(answer.state)

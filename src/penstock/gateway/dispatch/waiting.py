@@ -24,7 +24,7 @@ from penstock.core.waiting_lines import WaitingLines
 from penstock.errors import PenstockError
 from penstock.gateway.dispatch import refusals
 from penstock.gateway.dispatch.endpoint_table import Endpoint
-from penstock.gateway.dispatch.invocation import WAITING, Invocation, component_of
+from penstock.gateway.dispatch.invocation import WAITING, Invocation, component_of, session_of
 from penstock.gateway.timers import TimerHandle, Timers
 
 #: (endpoint, variant, component, requests that wait): capacity is needed; 0 = no longer.
@@ -201,7 +201,8 @@ class Newcomers:
         pool = endpoint.pool_of(variant, component)
         others_wait = route is OTHERS_WAIT
         if not others_wait and (route.reason not in holding.NO_CAPACITY or pool is None):
-            return refusals.no_route(endpoint.name, variant, route, component)
+            session = session_of(invocation)
+            return refusals.no_route(endpoint.name, variant, route, component, session)
         assert pool is not None
         assert invocation.deadline is not None
         recorder = endpoint.recorder_of(variant, component)

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.artifacts.description.description import Batching, ModelDescription, TensorSpec
+from penstock.artifacts.description.sequences import triton_config
 from penstock.compile.report import read_report
 from penstock.core.batching.batcher import BatchSpec
 from penstock.errors import ModelError
@@ -125,6 +126,39 @@ def check_names(
                 )
 
 
+def answered_tensors(
+    description: ModelDescription,
+    inputs: tuple[TensorSpec, ...],
+    outputs: tuple[TensorSpec, ...],
+) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]:
+    """(inputs, outputs) of requests: all, but for those by which a sequence is controlled and its
+    state kept. Raises ModelError where the file does not have these as described."""
+    sequences = description.sequences
+    if sequences is None:
+        return inputs, outputs
+    known = {spec.name: spec for spec in inputs}
+    given = {spec.name: spec for spec in outputs}
+    own = [(known, "input", one.name, one.dtype) for one in sequences.controls]
+    for state in sequences.states:
+        own.append((known, "input", state.input, state.dtype))
+        own.append((given, "output", state.output, state.dtype))
+    for specs, kind, name, dtype in own:
+        if name not in specs or specs[name].dtype != dtype:
+            found = specs[name].dtype if name in specs else "no such tensor"
+            raise ModelError(
+                "tensor-mismatch",
+                f"sequence_batching names {kind} {name!r} of {dtype}, {description.file} has "
+                f"{found}",
+                hint="Correct sequence_batching in config.pbtxt.",
+            )
+    shown = {spec.name for spec in description.outputs}
+    hidden = {one.output for one in sequences.states} - shown
+    return (
+        tuple(spec for spec in inputs if spec.name not in sequences.own_inputs),
+        tuple(spec for spec in outputs if spec.name not in hidden),
+    )
+
+
 def told_tensors(runtime: Any) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]:
     """(inputs, outputs) that a worker told of the model that it loaded."""
     inputs, outputs = (
@@ -174,7 +208,10 @@ def described(
             shape[0] = -1
         return {"name": spec.name, "datatype": spec.dtype, "shape": shape}
 
+    sequences = description.sequences
+    told = {"sequence_batching": triton_config(sequences)} if sequences is not None else {}
     return {
+        **told,
         "runtime": record.name,
         "runtime_reason": description.runtime_reason,
         "task": description.task,

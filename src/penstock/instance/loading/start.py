@@ -15,7 +15,9 @@ from typing import Any
 from penstock import scheduling
 from penstock.artifacts.description.description import EngineOptions
 from penstock.cleanup import shielded
+from penstock.errors import ModelError
 from penstock.instance.codecs import pipeline, seq2seq, text, text_heads
+from penstock.instance.codecs.base import CodecModel
 from penstock.instance.codecs.generation import triton_tensors
 from penstock.instance.copy import Work
 from penstock.instance.engines.batches import Batches
@@ -26,11 +28,13 @@ from penstock.instance.engines.predictor import PredictorEngine
 from penstock.instance.engines.rows import TensorRowsEngine
 from penstock.instance.engines.seq2seq import Seq2SeqEngine, decode_lanes
 from penstock.instance.engines.sequences import Sequences
+from penstock.instance.engines.stateful import StatefulBatches
 from penstock.instance.engines.tensor import PackedTensorEngine, PayloadEngine, TensorEngine
 from penstock.instance.engines.text import TextEngine
 from penstock.instance.engines.text_rows import TextRowsEngine
 from penstock.instance.inner.models import InnerModels
 from penstock.instance.loading.described import (
+    answered_tensors,
     batch_spec,
     check_names,
     codec_model,
@@ -109,7 +113,8 @@ async def _tensor_model(context: LoadContext) -> Loaded:
             check_names(description, runtime.inputs, runtime.outputs)
             # Only ONNX Runtime has outputs whose values have names.
             columns = getattr(runtime, "columns", {})
-            model = codec_model(context, runtime.inputs, runtime.outputs, columns=columns)
+            inputs, outputs = answered_tensors(description, runtime.inputs, runtime.outputs)
+            model = codec_model(context, inputs, outputs, columns=columns)
             engine: Any = TensorEngine(runtime, model, threads)
             rows: Any = TensorRowsEngine(engine, batching.rows_max)
             labels = description.labels
@@ -140,16 +145,31 @@ async def _tensor_model(context: LoadContext) -> Loaded:
     spec = batch_spec(batching, lanes, threads=True, seeds=seeds)
     return Loaded(
         runtime=runtime,
-        work=Batches(engine),
+        work=_batches(context, engine, model),
         spec=spec,
         described=described(context, model, spec, batching, labels),
         threads=threads,
         pinning=pinning,
         proof=proved,
-        rows=rows,
+        rows=rows if description.sequences is None else None,
         warms=warms,
         taken=engine.taken if description.task == "tensor" else None,
     )
+
+
+def _batches(context: LoadContext, engine: Any, model: CodecModel) -> Batches:
+    """The work of a model with or without state. Raises ModelError."""
+    sequences = context.description.sequences
+    if sequences is None:
+        return Batches(engine)
+    if context.target_model:
+        raise ModelError(
+            "sequences-of-target-model",
+            f"{context.target_model} has sequence_batching, and a multi-model endpoint does not"
+            " keep the requests of a sequence together",
+            hint="Serve it as an endpoint of its own.",
+        )
+    return StatefulBatches(engine, sequences, model, context.model_dir)
 
 
 def _pinning(context: LoadContext, lanes: int, undo: contextlib.ExitStack) -> Pinning | None:
@@ -250,7 +270,7 @@ async def _payload_model(context: LoadContext, listener: LaneListener) -> Loaded
     engine: Any = PackedTensorEngine(runtime, model) if packed else PayloadEngine(runtime)
     if predicts:
         engine = PredictorEngine(runtime, model)
-    work: Work = Batches(engine)
+    work: Work = _batches(context, engine, model)
     told = described(context, model, spec, description.batching, description.labels)
     if description.decoupled:
         engine = DecoupledEngine(runtime, model)

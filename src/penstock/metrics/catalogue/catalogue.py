@@ -132,6 +132,11 @@ SEQUENCES: Final = PrometheusMetric(
     "Answers that the instance's engines are making (running), and those that wait for a slot in "
     "one (waiting).",
 )  # fmt: skip
+STATEFUL: Final = PrometheusMetric(
+    "penstock_stateful_sequences", "gauge", (*_VARIANT, "instance", "state"),
+    "Sequences of a model with sequence_batching: with a slot (open), waiting for one (backlog); "
+    "and since the instance started: ended, idle for too long, lost.",
+)  # fmt: skip
 KV_CACHE: Final = PrometheusMetric(
     "penstock_kv_cache_ratio", "gauge", (*_VARIANT, "instance"),
     "Share of the attention cache in use, of the instance's fullest engine, 0 to 1.",

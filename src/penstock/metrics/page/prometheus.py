@@ -173,6 +173,10 @@ class PenstockCollector(Collector):
             catalogue.SEQUENCES,
             lambda one: {("running",): one.sequences_running, ("waiting",): one.sequences_waiting},
         )
+        yield self._measured(
+            catalogue.STATEFUL,
+            lambda one: {(state,): count for state, count in (one.stateful or {}).items()},
+        )
         yield self._measured(catalogue.KV_CACHE, lambda one: {(): _ratio(one.cache_percent)})
         costs = [(variant_id, one.cost) for variant_id, one in self._registry.totals.items()]
         joules = (((*key, source), n) for key, cost in costs for source, n in cost.joules.items())

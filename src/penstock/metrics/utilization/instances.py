@@ -7,6 +7,7 @@ published.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -47,6 +48,8 @@ class InstanceSample:
     sequences_running: int | None = None
     #: accepted sequences without a slot in an engine; None: no engine
     sequences_waiting: int | None = None
+    #: sequences of its stateful models: open and backlog now; ended, idle and lost since its start
+    stateful: Mapping[str, int] | None = None
     #: lag of its event loop since its start; None: not reported
     loop_lag: LagObserved | None = None
     #: use of the attention cache of its fullest engine, 0 to 100; None: no engine

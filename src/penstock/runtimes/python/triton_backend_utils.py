@@ -114,7 +114,9 @@ def model_config(init: dict[str, Any]) -> dict[str, Any]:
         kind = "TYPE_STRING" if dtype == "BYTES" else f"TYPE_{dtype}"
         return {"name": name, "data_type": kind, "dims": shape[1:] if batched else shape}
 
+    sequences = init.get("sequence_batching")
     return {
+        **({"sequence_batching": sequences} if sequences else {}),
         "name": init["name"],
         "backend": "python",
         "max_batch_size": init["rows_max"],

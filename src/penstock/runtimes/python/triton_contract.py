@@ -2,8 +2,9 @@
 
 Bodies are packed tensors (`tensor_bytes`), which the instance has decoded from the wire. `execute`
 gets the whole batch. If it raises for several requests, each is run alone, so that only the guilty
-one fails. A decoupled model answers by response senders, at any time and from any thread: then
-`execute` only begins the answers, and what it returns is nothing.
+one fails; not so a model of sequences, whose state may hold some of them already. A decoupled model
+answers by response senders, at any time and from any thread: then `execute` only begins the
+answers, and what it returns is nothing.
 """
 
 from __future__ import annotations
@@ -56,6 +57,7 @@ class TritonContract:
                 "model-code-incomplete", f"{init['file']} defines no class TritonPythonModel"
             )
         self._outputs = [name for name, _, _ in init["outputs"]]
+        self._stateful = bool(init.get("sequence_batching"))
         self._decoupled: bool = init.get("decoupled", False)
         self._send: Callable[[bytes], None] = lambda data: None
         self._busy: Busy | None = None
@@ -83,8 +85,8 @@ class TritonContract:
         try:
             return self._execute(items)
         except BaseException as error:
-            if len(items) == 1:
-                return [failed(error)]
+            if len(items) == 1 or self._stateful:
+                return [failed(error)] * len(items)
             log_text(
                 f"execute raised {kind_of(error)} for a batch of {len(items)} requests; each is "
                 "run again alone\n"
