@@ -89,8 +89,12 @@ class OipModels:
         }
 
     async def config(self, name: ModelName, version: str) -> dict[str, Any]:
-        """Triton's model configuration: the fields that clients read."""
+        """Triton's model configuration: all of it for a model of a Triton repository, else the
+        fields that clients read."""
         model = await self._described(name, version)
+        whole = model.get("config")
+        if whole:
+            return {**whole, "name": str(name)}
         rows_max = model.get("rows_max", 0)
         batched = isinstance(rows_max, int) and rows_max > 0
         config: dict[str, Any] = {

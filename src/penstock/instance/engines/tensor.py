@@ -18,6 +18,7 @@ from penstock.errors import ModelError
 from penstock.instance.codecs.base import CodecModel, Decoded, Encode, Tensors, check_arrays
 from penstock.instance.codecs.select import decode_tensors
 from penstock.instance.engines.lane_threads import LaneThreads
+from penstock.instance.engines.reshape import Reshapes
 from penstock.instance.request import Item, Request
 from penstock.runtimes.base import Payload, PayloadReply, Returned, TensorRuntime
 from penstock.runtimes.tensor_bytes import pack, unpack
@@ -173,15 +174,17 @@ class PayloadEngine:
 class PackedTensorEngine(TensorBodies):
     """Passes tensors to a worker process: for Triton's Python models."""
 
-    def __init__(self, runtime: Any, model: CodecModel) -> None:
+    def __init__(self, runtime: Any, model: CodecModel, reshapes: Reshapes | None = None) -> None:
         super().__init__(model)
         self._runtime = runtime
+        self._reshapes = reshapes
 
     def run(self, lane: int, items: list[Item], bucket: int, done: Callable[[Any], None]) -> None:
         batch: list[Payload] = []
         for item in items:
             request: Any = item.whole or item
-            batch.append(Payload(b"", pack(item.data), asked=request))
+            tensors = self._reshapes.inward(item.data) if self._reshapes else item.data
+            batch.append(Payload(b"", pack(tensors), asked=request))
 
         def answered(replies: list[PayloadReply | Returned]) -> None:
             pairs = zip(replies, items, strict=True)
@@ -205,4 +208,9 @@ class PackedTensorEngine(TensorBodies):
             for name, array in outputs.items():
                 if array.ndim == 0 or array.shape[0] != rows:
                     return wrong_rows(name, array, rows)
-        return outputs
+        if not self._reshapes:
+            return outputs
+        try:
+            return self._reshapes.outward(outputs)
+        except ModelError as error:
+            return error

@@ -154,6 +154,8 @@ def codec_model(
         outputs=outputs,
         batched=batched and description.batching.rows_max > 0,
         columns=columns or {},
+        labels=description.triton.labels if description.triton is not None else {},
+        optional=description.triton.optional if description.triton is not None else frozenset(),
     )
 
 
@@ -189,4 +191,5 @@ def described(
         "lane_rows_max": spec.rows_max,
         "outstanding_max": spec.queue_rows_max + spec.lanes * spec.rows_max,
         "batching": dataclasses.asdict(batching),
+        "config": description.triton.config if description.triton is not None else {},
     }

@@ -284,5 +284,6 @@ def init_message(context: LoadContext) -> dict[str, Any]:
         "inputs": [[each.name, each.dtype, list(each.shape)] for each in description.inputs],
         "outputs": [[each.name, each.dtype, list(each.shape)] for each in description.outputs],
         "parameters": dict(description.parameters),
+        "config": description.triton.config if description.triton is not None else {},
         "requirements": str(requirements) if needs else "",
     }

@@ -18,6 +18,7 @@ from typing import Any, ClassVar, NoReturn
 import numpy as np
 
 from penstock.runtimes.python.caller import Called, Caller
+from penstock.runtimes.python.triton_model_config import ModelConfig  # noqa: F401  (models use it)
 from penstock.runtimes.tensor_bytes import NUMPY, name_of
 
 
@@ -263,7 +264,7 @@ def triton_string_to_numpy(name: str) -> Any:
 
 
 def model_config(init: dict[str, Any]) -> dict[str, Any]:
-    """`args["model_config"]`: our description as Triton's JSON of config.pbtxt."""
+    """A description that no config.pbtxt made, as Triton's JSON of one."""
     batched = init["rows_max"] > 0
 
     def tensor(name: str, dtype: str, shape: list[int]) -> dict[str, Any]:
@@ -300,7 +301,7 @@ def install(model_dir: str, init: dict[str, Any]) -> None:
 def arguments(init: dict[str, Any], version_dir: str) -> dict[str, str]:
     """The arguments of `initialize(args)`: strings only, as in Triton."""
     return {
-        "model_config": json.dumps(model_config(init)),
+        "model_config": json.dumps(init["config"]),
         "model_instance_kind": "CPU",
         "model_instance_name": f"{init['name']}_0",
         "model_instance_device_id": "0",

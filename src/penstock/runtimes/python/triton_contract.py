@@ -16,6 +16,7 @@ from typing import Any
 from penstock.errors import ModelError, plain
 from penstock.runtimes.python import triton_backend_utils as utils
 from penstock.runtimes.python.batches import ALL_ITEMS, Answer, answered, failed
+from penstock.runtimes.python.triton_model_config import completed_by
 from penstock.runtimes.tensor_bytes import pack, unpack
 from penstock.runtimes.workers.failures import WORDS_CHARS_MAX
 from penstock.runtimes.workers.inside import import_code
@@ -36,11 +37,16 @@ class TritonContract:
             raise ModelError(
                 "model-code-incomplete", f"{init['file']} defines no class TritonPythonModel"
             )
-        self._outputs = [name for name, _, _ in init["outputs"]]
+        config = init.get("config") or utils.model_config(init)
+        self.config = init["config"] = completed_by(kind, config)
+        self._outputs = [output["name"] for output in self.config["output"]]
         self._model = kind()
         self._runner = asyncio.Runner()  # makes its loop at the first use
         if hasattr(self._model, "initialize"):
             self._model.initialize(utils.arguments(init, str(path.parent.parent)))
+
+    def about(self) -> dict[str, Any]:
+        return {"config": self.config}
 
     def close(self) -> None:
         if hasattr(self._model, "finalize"):
