@@ -48,6 +48,7 @@ def test_a_description_of_which_only_the_runtime_is_known() -> None:
         "triton_python": False,
         "calls_models": False,
         "ensemble": (),
+        "triton": None,
         "models": (),
         "warmup": (),
         "parameters": {},

@@ -17,6 +17,7 @@ from penstock.artifacts.description.description import (
     TensorSpec,
 )
 from penstock.artifacts.detection.detect import detect
+from penstock.artifacts.triton import triton_models
 from penstock.artifacts.triton.config import parse_config
 from penstock.artifacts.triton.ensemble import ModelTensors, check_steps, in_order
 from penstock.errors import CallerError
@@ -341,7 +342,8 @@ def test_the_only_ensemble_is_served_with_the_models_of_its_steps_and_no_others(
     first = description.models[0]
     assert isinstance(first, ModelInside)
     assert first.folder == "../a"
-    assert first.description == detect(root / "a").description
+    alone = triton_models.named(detect(root / "a").description, "a")
+    assert first.description == alone
     trusted = detect(root, trusted=True).description
     assert all(each.trusted for each in (trusted, *(each.description for each in trusted.models)))
 

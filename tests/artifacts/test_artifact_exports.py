@@ -19,6 +19,7 @@ from penstock.artifacts.detection.generation_layout import PROPERTIES, options_o
 from penstock.artifacts.detection.unserved import layout_unknown
 from penstock.artifacts.files.model_files import find_model_file, inside
 from penstock.artifacts.triton import config as triton
+from penstock.artifacts.triton import config_tensors
 from penstock.errors import CallerError
 
 CONFIG: dict[str, Any] = {
@@ -406,10 +407,10 @@ def test_a_thousand_tensors_are_not_compared_with_each_other() -> None:
     tensors = tuple(
         TensorSpec(name=Compared(f"tensor{n}"), dtype="FP32", shape=(1,)) for n in range(1000)
     )
-    triton._refuse_duplicates(tensors, "config.pbtxt", "input")
+    config_tensors.refuse_duplicates(tensors, "config.pbtxt", "input")
     assert Compared.times < 1000
     with pytest.raises(CallerError, match="'tensor7' is given twice"):
-        triton._refuse_duplicates((*tensors, tensors[7]), "config.pbtxt", "input")
+        config_tensors.refuse_duplicates((*tensors, tensors[7]), "config.pbtxt", "input")
 
 
 @pytest.mark.parametrize(

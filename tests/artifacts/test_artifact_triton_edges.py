@@ -93,7 +93,6 @@ def test_instances_are_lanes(groups: str, lanes: int | None) -> None:
         "model_repository_agents { agents { } }",
         tensor("allow_ragged_batch: true"),
         tensor("is_non_linear_format_io: true"),
-        tensor("optional: t"),
         dynamic("priority_queue_policy { }"),
         'backend: "pytorch"',
     ],
@@ -130,11 +129,11 @@ def test_the_backend_is_named_or_follows_from_the_platform() -> None:
     assert parse_config("").backend == ""
 
 
-def test_labels_of_one_output_are_the_models() -> None:
+def test_each_output_may_have_a_label_file() -> None:
     output = 'output { name: "%s" data_type: TYPE_FP32 dims: 1 label_filename: "%s" }'
-    assert parse_config(output % ("a", "l")).label_file == "l"
-    assert parse_config(output % ("a", "l") + output % ("b", "m")).label_file == ""
-    assert parse_config(output % ("a", "")).label_file == ""
+    both = parse_config(output % ("a", "l") + output % ("b", "m"))
+    assert both.label_files == {"a": "l", "b": "m"}
+    assert parse_config(output % ("a", "")).label_files == {}
     assert error_of(lambda: parse_config(tensor('label_filename: "l"'))).code == (
         "triton-config-invalid"
     )
@@ -206,9 +205,18 @@ def test_labels_are_lines_that_are_not_empty(tmp_path: Path) -> None:
 
 def test_the_name_is_the_configurations_or_the_folders(tmp_path: Path) -> None:
     root = write(tmp_path / "folder", {"config.pbtxt": "", "1/model.onnx": onnx_bytes()})
-    assert detect(root).description.name == "folder"
+    assert detect(tmp_path).description.name == "folder"
     (root / "config.pbtxt").write_text('name: "own"')
     assert detect(root).description.name == "own"
+
+
+def test_the_folder_of_the_whole_artifact_names_no_model(tmp_path: Path) -> None:
+    """It is the server's own, in the cache: the model has the endpoint's name."""
+    root = write(tmp_path / "files", {"config.pbtxt": "", "1/model.onnx": onnx_bytes()})
+    described = detect(root).description
+    assert described.name == ""
+    assert described.triton is not None
+    assert described.triton.config["name"] == ""
 
 
 def test_a_folder_of_a_version_is_a_number_without_zeros_before_it(tmp_path: Path) -> None:

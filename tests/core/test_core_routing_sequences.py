@@ -13,7 +13,7 @@ from penstock.core.routing.sessions import Sessions
 NOT_STARTED = NoRoute("sequence-not-started", None)
 LOST = NoRoute("sequence-lost", None)
 IDLE_S = 5.0
-STATEFUL = {"sequence_batching": {"max_sequence_idle_microseconds": IDLE_S * 1e6}}
+STATEFUL = {"sequence_idle_s": IDLE_S}
 
 
 def routes(*copies: int) -> EndpointRoutes:

@@ -11,8 +11,8 @@ import pytest
 from penstock.artifacts.description.description import TensorSpec
 from penstock.errors import ModelError
 from penstock.instance.codecs.base import OIP_GRPC, CodecModel
-from penstock.instance.codecs.infer_metadata import InferMetadata
 from penstock.instance.codecs.select import decode_tensors
+from penstock.runtimes.infer_metadata import InferMetadata
 from penstock.wire.frames import RequestMeta
 from penstock.wire.oip_messages import ModelInferRequest
 

@@ -119,5 +119,7 @@ def test_the_entries_of_a_map_are_a_key_and_a_value() -> None:
                 assert [(each.name, each.number) for each in entry.field] == [
                     ("key", 1), ("value", 2),
                 ]  # fmt: skip
-                assert entry.field[0].type == entry.field[0].TYPE_STRING
-    assert found == 8
+                by_level = entry.name == "PriorityQueuePolicyEntry"
+                kinds = entry.field[0].TYPE_STRING, entry.field[0].TYPE_UINT64
+                assert entry.field[0].type == kinds[by_level]
+    assert found == 18

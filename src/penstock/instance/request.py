@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from penstock.instance.codecs.base import Decoded
-from penstock.instance.codecs.infer_metadata import InferMetadata
+from penstock.runtimes.infer_metadata import InferMetadata
 from penstock.wire.frames import decode_request_meta
 from penstock.wire.span_notes import SpanScope, scope_of
 

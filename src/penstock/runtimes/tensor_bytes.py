@@ -223,7 +223,8 @@ def prepared(specs: tuple[TensorSpec, ...], inputs: Tensors) -> Iterator[tuple[s
         dtype = NUMPY.get(spec.dtype)
         if dtype is not None and array.dtype != dtype:
             array = array.astype(dtype)
-        yield spec.name, np.ascontiguousarray(array)
+        # numpy's ascontiguousarray would give a tensor without dimensions one
+        yield spec.name, np.asarray(array, order="C")
 
 
 def threads_of(context: LoadContext, lanes: int) -> int:

@@ -7,7 +7,7 @@ globally. This module knows messages and method names; `api/oip` serves them, an
 what the tensors mean.
 
 The schema is written as `field:type=number`, with `*` before a repeated type, `{T}` for a map from
-string to T, and `|name` for the oneof that the field belongs to.
+string to T (`{K,T}` from K), and `|name` for the oneof that the field belongs to.
 """
 
 from __future__ import annotations
@@ -16,21 +16,12 @@ from typing import Any, Final
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
+from penstock.wire import model_config_fields
+
 PACKAGE: Final = "inference"
 SERVICE: Final = "inference.GRPCInferenceService"
 
-_ENUMS: Final = {
-    "DataType": (
-        "TYPE_INVALID TYPE_BOOL TYPE_UINT8 TYPE_UINT16 TYPE_UINT32 TYPE_UINT64 TYPE_INT8 "
-        "TYPE_INT16 TYPE_INT32 TYPE_INT64 TYPE_FP16 TYPE_FP32 TYPE_FP64 TYPE_STRING TYPE_BF16"
-    ),
-    "ModelInstanceGroup.Kind": "KIND_AUTO KIND_GPU KIND_CPU KIND_MODEL",
-    "ModelSequenceBatching.Control.Kind": (
-        "CONTROL_SEQUENCE_START CONTROL_SEQUENCE_READY CONTROL_SEQUENCE_END CONTROL_SEQUENCE_CORRID"
-    ),
-}
-
-_MESSAGES: Final = {
+_MESSAGES: Final = model_config_fields.MESSAGES | {
     "ServerLiveRequest": "",
     "ServerLiveResponse": "live:bool=1",
     "ServerReadyRequest": "",
@@ -79,47 +70,6 @@ _MESSAGES: Final = {
     "ModelStreamInferResponse": "error_message:string=1 infer_response:ModelInferResponse=2",
     "ModelConfigRequest": "name:string=1 version:string=2",
     "ModelConfigResponse": "config:ModelConfig=1",
-    "ModelInput": "name:string=1 data_type:DataType=2 dims:*int64=4",
-    "ModelOutput": "name:string=1 data_type:DataType=2 dims:*int64=3 label_filename:string=4",
-    "ModelParameter": "string_value:string=1",
-    "ModelInstanceGroup": "name:string=1 count:int32=2 kind:ModelInstanceGroup.Kind=4",
-    "ModelDynamicBatching": "preferred_batch_size:*int32=1 max_queue_delay_microseconds:uint64=2",
-    "ModelSequenceBatching": (
-        "max_sequence_idle_microseconds:uint64=1 "
-        "control_input:*ModelSequenceBatching.ControlInput=2 "
-        "direct:ModelSequenceBatching.StrategyDirect=3|strategy_choice "
-        "oldest:ModelSequenceBatching.StrategyOldest=4|strategy_choice "
-        "state:*ModelSequenceBatching.State=5"
-    ),
-    "ModelSequenceBatching.Control": (
-        "kind:ModelSequenceBatching.Control.Kind=1 int32_false_true:*int32=2 "
-        "fp32_false_true:*float=3 data_type:DataType=4 bool_false_true:*bool=5"
-    ),
-    "ModelSequenceBatching.ControlInput": "name:string=1 control:*ModelSequenceBatching.Control=2",
-    "ModelSequenceBatching.InitialState": (
-        "data_type:DataType=1 dims:*int64=2 zero_data:bool=3|state_data "
-        "data_file:string=4|state_data name:string=5"
-    ),
-    "ModelSequenceBatching.State": (
-        "input_name:string=1 output_name:string=2 data_type:DataType=3 dims:*int64=4 "
-        "initial_state:*ModelSequenceBatching.InitialState=5"
-    ),
-    "ModelSequenceBatching.StrategyDirect": (
-        "max_queue_delay_microseconds:uint64=1 minimum_slot_utilization:float=2"
-    ),
-    "ModelSequenceBatching.StrategyOldest": (
-        "max_candidate_sequences:int32=1 preferred_batch_size:*int32=2 "
-        "max_queue_delay_microseconds:uint64=3"
-    ),
-    "ModelTransactionPolicy": "decoupled:bool=1",
-    "ModelConfig": (
-        "name:string=1 platform:string=2 backend:string=17 max_batch_size:int32=4 "
-        "input:*ModelInput=5 output:*ModelOutput=6 "
-        "dynamic_batching:ModelDynamicBatching=11|scheduling_choice "
-        "sequence_batching:ModelSequenceBatching=13|scheduling_choice "
-        "instance_group:*ModelInstanceGroup=7 default_model_filename:string=8 "
-        "parameters:{ModelParameter}=14 model_transaction_policy:ModelTransactionPolicy=19"
-    ),
     "ModelStatisticsRequest": "name:string=1 version:string=2",
     "StatisticDuration": "count:uint64=1 ns:uint64=2",
     "InferStatistics": (
@@ -201,17 +151,18 @@ def _set_type(field: Any, kind: str) -> None:
     if kind in _SCALARS:
         field.type = _SCALARS[kind]
         return
-    field.type = _Field.TYPE_ENUM if kind in _ENUMS else _Field.TYPE_MESSAGE
+    field.type = _Field.TYPE_ENUM if kind in model_config_fields.ENUMS else _Field.TYPE_MESSAGE
     field.type_name = f".{PACKAGE}.{kind}"
 
 
-def _add_map(message: Any, full_name: str, field: Any, value_kind: str) -> None:
+def _add_map(message: Any, full_name: str, field: Any, kinds: str) -> None:
     """A map is a repeated nested message of key and value, marked as an entry."""
+    key_kind, _, value_kind = kinds.rpartition(",")
     entry = message.nested_type.add()
     entry.name = "".join(part.capitalize() for part in field.name.split("_")) + "Entry"
     entry.options.map_entry = True
     key = entry.field.add(name="key", number=1, label=_Field.LABEL_OPTIONAL)
-    _set_type(key, "string")
+    _set_type(key, key_kind or "string")
     value = entry.field.add(name="value", number=2, label=_Field.LABEL_OPTIONAL)
     _set_type(value, value_kind)
     field.label = _Field.LABEL_REPEATED
@@ -246,20 +197,21 @@ def _build() -> dict[str, Any]:
     )
     messages: dict[str, Any] = {}
     for full_name, schema in _MESSAGES.items():
-        outer, _, inner = full_name.partition(".")
-        if inner:
+        outer, _, name = full_name.rpartition(".")
+        if outer:
             if outer not in messages:
                 raise ValueError(f"{full_name} stands before {outer}")
-            message = messages[outer].nested_type.add(name=inner)
+            message = messages[outer].nested_type.add(name=name)
         else:
-            message = file.message_type.add(name=outer)
+            message = file.message_type.add(name=name)
         messages[full_name] = message
         _add_fields(message, full_name, schema)
-    for full_name, names in _ENUMS.items():
-        outer, _, inner = full_name.rpartition(".")
-        enum = (messages[outer] if outer else file).enum_type.add(name=inner)
-        for number, name in enumerate(names.split()):
-            enum.value.add(name=name, number=number)
+    for full_name, names in model_config_fields.ENUMS.items():
+        outer, _, name = full_name.rpartition(".")
+        enum = messages[outer].enum_type.add() if outer else file.enum_type.add()
+        enum.name = name
+        for number, value in enumerate(names.split()):
+            enum.value.add(name=value, number=number)
     pool = descriptor_pool.DescriptorPool()
     pool.AddSerializedFile(file.SerializeToString())
     return {
@@ -279,7 +231,7 @@ InferParameter: Final = MESSAGES["InferParameter"]
 #: Open Inference Protocol dtype -> number in the `DataType` enum of model configurations
 DATA_TYPE_NUMBERS: Final = {
     name.removeprefix("TYPE_").replace("STRING", "BYTES"): number
-    for number, name in enumerate(_ENUMS["DataType"].split())
+    for number, name in enumerate(model_config_fields.ENUMS["DataType"].split())
     if number
 }
 

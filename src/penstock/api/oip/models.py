@@ -89,8 +89,12 @@ class OipModels:
         }
 
     async def config(self, name: ModelName, version: str) -> dict[str, Any]:
-        """Triton's model configuration: the fields that clients read."""
+        """Triton's model configuration: all of it for a model of a Triton repository, else the
+        fields that clients read."""
         model = await self._described(name, version)
+        whole = model.get("config")
+        if whole:
+            return {**whole, "name": str(name)}
         rows_max = model.get("rows_max", 0)
         batched = isinstance(rows_max, int) and rows_max > 0
         config: dict[str, Any] = {
@@ -102,10 +106,7 @@ class OipModels:
             "output": _config_tensors(model, "outputs", batched),
         }
         batching = model.get("batching")
-        sequences = model.get("sequence_batching")
-        if sequences:
-            config["sequence_batching"] = sequences
-        elif batched and isinstance(batching, dict):
+        if batched and isinstance(batching, dict):
             config["dynamic_batching"] = {
                 "preferred_batch_size": list(batching.get("rows_preferred") or ()),
                 "max_queue_delay_microseconds": int(float(batching.get("wait_s_max") or 0) * 1e6),

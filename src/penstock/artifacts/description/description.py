@@ -21,6 +21,7 @@ from typing import Annotated, Final
 from msgspec import Meta
 
 from penstock.artifacts.description.sequences import SequenceBatching
+from penstock.artifacts.description.triton_facts import TritonFacts
 from penstock.artifacts.files.paths import ArtifactPath
 from penstock.file_schema import matching, one_of
 
@@ -302,6 +303,7 @@ class ModelDescription(ModelKeys):
     )
     calls_models: bool = False  #: runtime `python`: its code may call other models of the artifact
     ensemble: tuple[EnsembleStep, ...] = ()  #: runtime `pipeline`: the steps of a Triton ensemble
+    triton: TritonFacts | None = None  #: None: the model is none of a Triton repository
     models: tuple[ModelInside, ...] = ()  #: models of the artifact that this one calls or may call
     #: runtimes with Python workers: requirements of the libraries that the model was made with, as
     #: detection or the image's name tells them, such as "scikit-learn==1.2.*"

@@ -8,7 +8,7 @@ tensors instead of in its own memory goes from an output of one request to an in
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 START: Final = "START"
 END: Final = "END"
@@ -59,67 +59,9 @@ class SequenceBatching:
         return frozenset(one.name for one in self.controls) | {one.input for one in self.states}
 
 
-def triton_config(sequences: SequenceBatching) -> dict[str, Any]:
-    """As Triton's JSON of `sequence_batching`; numbers of 64 bits are texts there."""
-    wait_us = round(sequences.wait_s_max * 1e6)
-    if sequences.direct:
-        strategy: dict[str, Any] = {
-            "direct": {
-                "max_queue_delay_microseconds": wait_us,
-                "minimum_slot_utilization": sequences.utilization_min,
-            }
-        }
-    else:
-        strategy = {
-            "oldest": {
-                "max_candidate_sequences": sequences.slots,
-                "preferred_batch_size": list(sequences.rows_preferred),
-                "max_queue_delay_microseconds": wait_us,
-            }
-        }
-    return {
-        **strategy,
-        "max_sequence_idle_microseconds": round(sequences.idle_s_max * 1e6),
-        "control_input": [
-            {"name": one.name, "control": [_control(one)]} for one in sequences.controls
-        ],
-        "state": [_state(one) for one in sequences.states],
-    }
-
-
 #: Dtype of a flag -> the field of a control that has its values.
 FLAG_FIELDS: Final = {
     "INT32": "int32_false_true",
     "FP32": "fp32_false_true",
     "BOOL": "bool_false_true",
 }
-
-
-def _control(control: ControlInput) -> dict[str, Any]:
-    told: dict[str, Any] = {"kind": f"CONTROL_SEQUENCE_{control.kind}"}
-    if control.kind == CORRID:
-        return told | {"data_type": type_name(control.dtype)}
-    values = [bool(one) if control.dtype == "BOOL" else one for one in control.false_true]
-    return told | {FLAG_FIELDS[control.dtype]: values}
-
-
-def _state(state: StateTensor) -> dict[str, Any]:
-    data = {"data_file": state.initial_file.rpartition("/")[2]}
-    return {
-        "input_name": state.input,
-        "output_name": state.output,
-        "data_type": type_name(state.dtype),
-        "dims": list(state.shape),
-        "initial_state": [
-            {
-                "name": state.input,
-                "data_type": type_name(state.dtype),
-                "dims": list(state.initial_shape),
-                **(data if state.initial_file else {"zero_data": True}),
-            }
-        ],
-    }
-
-
-def type_name(dtype: str) -> str:
-    return "TYPE_STRING" if dtype == "BYTES" else f"TYPE_{dtype}"

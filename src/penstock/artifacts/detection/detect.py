@@ -165,10 +165,13 @@ def detect(
             mapped_command=True,
         )
     else:
+        outermost = root
         root = _of_builds(step_into(root), instruction_set)
         wanted = runtime if registry.find(runtime) is not None else hint.runtime
         trust = Trust(trusted, vouched)
         description, root = _describe(root, image, hint, environment, wanted, trust)
+        if root == outermost:
+            description = triton_models.without_folder_name(description)
         if wanted and description.runtime != wanted:
             raise CallerError(
                 "runtime-mismatch",

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from penstock.artifacts.description.description import (
     WARM_UP_ELEMENTS_MAX,
@@ -29,6 +29,12 @@ from penstock.artifacts.description.description import (
 from penstock.artifacts.description.sequences import SequenceBatching
 from penstock.artifacts.files.paths import safe_path
 from penstock.artifacts.triton import pbtxt
+from penstock.artifacts.triton.config_json import Config, config_of
+from penstock.artifacts.triton.config_tensors import (
+    ConfiguredTensor,
+    read_dtype,
+    read_tensors,
+)
 from penstock.artifacts.triton.ensemble import read_steps
 from penstock.artifacts.triton.pbtxt import Fields
 from penstock.artifacts.triton.refused_fields import (
@@ -44,19 +50,13 @@ from penstock.runtimes.record import RuntimeRecord
 
 ENSEMBLE = "ensemble"
 
-_DTYPES = {
-    "TYPE_BOOL": "BOOL", "TYPE_UINT8": "UINT8", "TYPE_UINT16": "UINT16", "TYPE_UINT32": "UINT32",
-    "TYPE_UINT64": "UINT64", "TYPE_INT8": "INT8", "TYPE_INT16": "INT16", "TYPE_INT32": "INT32",
-    "TYPE_INT64": "INT64", "TYPE_FP16": "FP16", "TYPE_FP32": "FP32", "TYPE_FP64": "FP64",
-    "TYPE_STRING": "BYTES", "TYPE_BF16": "BF16",
-}  # fmt: skip
-_FORMATS = ("FORMAT_NONE", "FORMAT_NHWC", "FORMAT_NCHW")
 _KINDS = ("KIND_AUTO", "KIND_GPU", "KIND_CPU", "KIND_MODEL")
 _LANES_MAX = 1024
 #: Triton's parameter with the environment of a Python model, and its word for the model's folder.
 _PACKED = "EXECUTION_ENV_PATH"
 _MODEL_FOLDER = "$$TRITON_MODEL_DIRECTORY"
 _PRIORITIES_MAX = 100
+_PREFERRED_MAX = 65_536
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +69,11 @@ class TritonConfig:
     versions: tuple[int, ...] = ()  #: allowed version folders; empty = any
     inputs: tuple[TensorSpec, ...] = ()
     outputs: tuple[TensorSpec, ...] = ()
-    label_file: str = ""  #: path below the model's folder
+    #: tensor -> its shape in the model, without rows, where that is not its dims
+    reshapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    optional: frozenset[str] = frozenset()  #: inputs that a request may leave out
+    #: output -> the file with the names of its classes, below the model's folder
+    label_files: dict[str, str] = field(default_factory=dict)
     batching: Batching = field(default_factory=Batching)
     lanes: int = 1
     parameters: dict[str, str] = field(default_factory=dict)
@@ -78,6 +82,7 @@ class TritonConfig:
     decoupled: bool = False  #: a request has any number of responses
     steps: tuple[EnsembleStep, ...] = ()  #: an ensemble's steps; () for any other model
     sequences: SequenceBatching | None = None  #: None: the model has no state
+    whole: Config = field(default_factory=dict, compare=False)  #: all of it, as Triton's JSON
 
 
 def backends() -> dict[str, tuple[RuntimeRecord, str]]:
@@ -98,22 +103,24 @@ def parse_config(text: str, *, where: str = "config.pbtxt") -> TritonConfig:
     rows_max = top.integer("max_batch_size", high=65_536)
     if backend == ENSEMBLE:
         _refuse_scheduling(top)
-    label_files: list[str] = []
     parameters = _parameters(top)
-    inputs = tuple(_tensor(item, rows_max, None) for item in top.messages("input"))
-    outputs = tuple(_tensor(item, rows_max, label_files) for item in top.messages("output"))
-    _refuse_duplicates(inputs, where, "input")
-    _refuse_duplicates(outputs, where, "output")
+    inputs = read_tensors(top, "input", rows_max, where)
+    outputs = read_tensors(top, "output", rows_max, where)
+    if backend == ENSEMBLE:
+        _refuse_changed_tensors(where, inputs + outputs)
     config = TritonConfig(
         name=name,
         backend=backend,
         file=top.text("default_model_filename"),
         versions=_versions(top),
-        inputs=inputs,
-        outputs=outputs,
-        # Labels describe the model's one classification; with two label files there would be two.
-        label_file=label_files[0] if len(label_files) == 1 else "",
-        sequences=read_sequences(top, rows_max, _dtype),
+        inputs=tuple(each.spec for each in inputs),
+        outputs=tuple(each.spec for each in outputs),
+        reshapes={
+            each.spec.name: each.reshape for each in (*inputs, *outputs) if each.reshape is not None
+        },
+        optional=frozenset(each.spec.name for each in inputs if each.optional),
+        label_files={each.spec.name: each.label_file for each in outputs if each.label_file},
+        sequences=read_sequences(top, rows_max, read_dtype),
         batching=_batching(top, rows_max),
         lanes=_lanes(top),
         parameters=parameters,
@@ -125,7 +132,7 @@ def parse_config(text: str, *, where: str = "config.pbtxt") -> TritonConfig:
     _refuse_what_changes_answers(top)
     top.ignore(*NO_EFFECT)
     top.done()
-    return config
+    return replace(config, whole=config_of(text, where=where))
 
 
 def _backend(top: Fields) -> str:
@@ -147,42 +154,23 @@ def _backend(top: Fields) -> str:
     return backend
 
 
-def _tensor(item: Fields, rows_max: int, label_files: list[str] | None) -> TensorSpec:
-    name = item.text("name")
-    if not name:
-        raise item.invalid("name", name, "a tensor's name")
-    dtype = _dtype(item)
-    dims = item.integers("dims", low=-1)
-    if not dims:
-        raise item.invalid("dims", "missing", "at least one dimension, -1 for any size")
-    if 0 in dims:
-        raise item.invalid("dims", "0", "sizes above 0, or -1 for any")
-    for flag in ("is_shape_tensor", "is_non_linear_format_io", "allow_ragged_batch", "optional"):
-        if item.flag(flag):
-            raise _unsupported(item, flag)
-    _refuse(item, "reshape")
-    # it says how to read the dims, and changes nothing
-    item.choice("format", _FORMATS, "FORMAT_NONE")
-    if label_files is not None:
-        label_file = item.text("label_filename")
-        if label_file:
-            label_files.append(label_file)
-    item.done()
-    shape = (-1, *dims) if rows_max > 0 else dims
-    return TensorSpec(name=name, dtype=dtype, shape=shape)
-
-
-def _dtype(tensor: Fields) -> str:
-    named = tensor.choice("data_type", _DTYPES, "")
-    if not named:
-        raise tensor.invalid("data_type", "missing", f"one of {', '.join(_DTYPES)}")
-    return _DTYPES[named]
-
-
 def _refuse_scheduling(top: Fields) -> None:
     """An ensemble only passes tensors on: its models do the batching and have the lanes."""
     for name in ("dynamic_batching", "instance_group", "sequence_batching"):
         _refuse(top, name, REFUSED_OF_ENSEMBLES)
+
+
+def _refuse_changed_tensors(where: str, tensors: tuple[ConfiguredTensor, ...]) -> None:
+    """The same of tensors that it passes on: they are its models' own."""
+    for each in tensors:
+        for name, given in (("reshape", each.reshape is not None), ("optional", each.optional)):
+            cause, hint = REFUSED_OF_ENSEMBLES[name]
+            if given:
+                raise CallerError(
+                    "triton-config-unsupported",
+                    f"{where}: {name} of {each.spec.name!r} is not supported: {cause}",
+                    hint=hint,
+                )
 
 
 def _steps(top: Fields) -> tuple[EnsembleStep, ...]:
@@ -219,9 +207,8 @@ def _batching(top: Fields, rows_max: int) -> Batching:
         # Triton then runs each request alone; a wait of 0 joins only requests that are queued
         # already.
         return Batching(rows_max=rows_max)
-    if rows_max == 0:
-        raise top.invalid("max_batch_size", 0, "above 0 where dynamic_batching is given")
-    preferred = dynamic.integers("preferred_batch_size", low=1, high=rows_max)
+    # Without a batch dimension it joins nothing, and its queue has its bounds all the same.
+    preferred = dynamic.integers("preferred_batch_size", low=1, high=rows_max or _PREFERRED_MAX)
     wait_us = dynamic.integer("max_queue_delay_microseconds", high=60_000_000)
     dynamic.flag("preserve_ordering")  # replies name their request, so their order is free
     priorities = dynamic.integer("priority_levels", high=_PRIORITIES_MAX)
@@ -327,18 +314,6 @@ def _unsupported(fields: Fields, name: str) -> CallerError:
     return fields.unsupported(name, cause, hint=hint)
 
 
-def _refuse_duplicates(tensors: tuple[TensorSpec, ...], where: str, kind: str) -> None:
-    names: set[str] = set()
-    for tensor in tensors:
-        if tensor.name in names:
-            raise CallerError(
-                "triton-config-invalid",
-                f"{where}: the {kind} {tensor.name!r} is given twice",
-                hint="Each tensor has one entry.",
-            )
-        names.add(tensor.name)
-
-
 def _warm_ups(top: Fields, rows_max: int) -> tuple[WarmUp, ...]:
     samples = top.messages("model_warmup")
     if len(samples) > WARM_UPS_MAX:
@@ -368,7 +343,7 @@ def _input(entry: Fields, rows: int) -> WarmUpTensor:
     value = entry.message("value")
     if not name or value is None:
         raise entry.invalid("key", name, "a tensor's name, with its value")
-    dtype = _dtype(value)
+    dtype = read_dtype(value)
     dims = value.integers("dims", low=0)
     zeros, random = value.flag("zero_data"), value.flag("random_data")
     file = value.text("input_data_file")

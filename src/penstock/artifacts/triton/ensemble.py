@@ -27,6 +27,7 @@ class ModelTensors:
     outputs: tuple[TensorSpec, ...]
     version: int  #: the version that is served
     rows_max: int  #: 0 = it has no batch dimension
+    optional: frozenset[str] = frozenset()  #: inputs that a request may leave out
 
 
 def read_steps(top: Fields) -> tuple[EnsembleStep, ...]:
@@ -186,7 +187,7 @@ def _check_names(step: EnsembleStep, model: ModelTensors, place: str) -> None:
                     f"{place}: the model has no {kind} {name!r}", f"It has {', '.join(names)}."
                 )
     for spec in model.inputs:
-        if spec.name not in step.inputs:
+        if spec.name not in step.inputs and spec.name not in model.optional:
             raise _invalid(
                 f"{place}: nothing is mapped to the model's input {spec.name!r}",
                 "Every input of a model needs an entry in input_map.",

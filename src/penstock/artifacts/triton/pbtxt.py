@@ -300,8 +300,10 @@ class Fields:
             self._left.pop(name, None)
 
     def refuse(self, name: str, cause: str, *, hint: str = "") -> None:
-        """Raises if the field is given: it would change answers and is not supported."""
-        if self._left.pop(name, None) is not None:
+        """Raises if the field is given: it would change answers and is not supported. Given and
+        empty, it asks for nothing."""
+        given = self._left.pop(name, [])
+        if any(value not in ("", 0, "false", "False", "f") for value in given):
             raise self.unsupported(name, cause, hint=hint)
 
     def done(self) -> None:

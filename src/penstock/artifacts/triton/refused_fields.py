@@ -16,11 +16,6 @@ REFUSED: Final[dict[str, tuple[str, str]]] = {
     "is_shape_tensor": (_PLAIN, ""),
     "is_non_linear_format_io": (_PLAIN, ""),
     "allow_ragged_batch": (_PLAIN, ""),
-    "optional": (_PLAIN, ""),
-    "reshape": (
-        "requests have the model's own shape",
-        "Give dims as the model file has them, and reshape in the client or in the model.",
-    ),
     "default_priority_level": (
         "a request without a priority has the first level",
         "Set default_priority_level: 1 and give the less urgent requests a priority.",
@@ -46,6 +41,8 @@ REFUSED_OF_ENSEMBLES: Final[dict[str, tuple[str, str]]] = {
     "instance_group": (_ENSEMBLE, "Give it to the ensemble's models."),
     "sequence_batching": (_ENSEMBLE, "Serve the stateful model as an endpoint of its own."),
     "default_model_filename": ("an ensemble has no file", "Its steps name models that do."),
+    "reshape": (_ENSEMBLE, "Give it to the model that has the tensor."),
+    "optional": (_ENSEMBLE, "Leave it out: a request to an ensemble gives every input."),
     "model_namespace": ("one repository is served", "Put all models into one repository."),
 }
 #: Where a refused field stands, and which of its values are refused where not all are.
@@ -53,8 +50,6 @@ PLACES: Final = {
     "is_shape_tensor": "input[], output[]",
     "is_non_linear_format_io": "input[], output[]",
     "allow_ragged_batch": "input[]",
-    "optional": "input[]",
-    "reshape": "input[], output[]",
     "default_priority_level": "dynamic_batching (above 1)",
     "priority_queue_policy": "dynamic_batching",
     "timeout_action": "dynamic_batching.default_queue_policy (DELAY)",
@@ -62,6 +57,8 @@ PLACES: Final = {
     "generative_sequence": "sequence_batching",
     "decoupled": "model_transaction_policy (of other backends than python)",
     "agents": "model_repository_agents",
+    "reshape": "input[], output[]",
+    "optional": "input[]",
     "model_namespace": "ensemble_scheduling.step[]",
 }
 

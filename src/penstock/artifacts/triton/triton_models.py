@@ -1,10 +1,13 @@
 """A Triton model repository on disk: which models are loaded, which versions, which files.
 
 The folder rules are Triton's: a model's folder holds config.pbtxt and version folders whose names
-are numbers without leading zeros. One model of an artifact answers requests. An ensemble needs the
-models of its steps, and a Python model may call any model of its repository (Triton's business
-logic scripting). The files alone decide which of them are loaded: a Python model whose code never
-mentions `InferenceRequest` calls none.
+are numbers without leading zeros. Without a config.pbtxt a folder is a model where a version holds
+the file that one of the backends takes when none is named; that file then says the rest.
+
+One model of an artifact answers requests. An ensemble needs the models of its steps, and a Python
+model may call any model of its repository (Triton's business logic scripting). The files alone
+decide which of them are loaded: a Python model whose code never mentions `InferenceRequest` calls
+none.
 """
 
 from __future__ import annotations
@@ -20,9 +23,11 @@ from penstock.artifacts.description.description import (
     ModelDescription,
     ModelInside,
 )
+from penstock.artifacts.description.triton_facts import TritonFacts
 from penstock.artifacts.files.model_files import inside
 from penstock.artifacts.files.paths import shown
 from penstock.artifacts.triton.config import ENSEMBLE, TritonConfig, backends, parse_config
+from penstock.artifacts.triton.config_json import whole_config
 from penstock.artifacts.triton.ensemble import ModelTensors, check_steps
 from penstock.errors import CallerError
 from penstock.runtimes import registry
@@ -40,7 +45,7 @@ def find_model_folder(root: Path, environment: Mapping[str, str]) -> Path | None
     Of several it is the one that the environment names, or the only ensemble that is not a step of
     another one. Raises `CallerError` (`triton-model-ambiguous`, `triton-model-missing`).
     """
-    if (root / CONFIG).is_file():
+    if _is_model(root):
         return root
     folders = _folders(root)
     if not folders:
@@ -86,7 +91,7 @@ def _outermost_ensemble(folders: Mapping[str, Path]) -> str:
 
 def read_config(folder: Path) -> TritonConfig:
     """The configuration of the model in `folder`, whose name errors show. Raises CallerError."""
-    return parse_config(_read_text(folder / CONFIG), where=f"{shown(folder.name)}/{CONFIG}")
+    return parse_config(_config_text(folder), where=f"{shown(folder.name)}/{CONFIG}")
 
 
 def describe(folder: Path, *, runtime: str, trusted: bool) -> ModelDescription:
@@ -95,7 +100,7 @@ def describe(folder: Path, *, runtime: str, trusted: bool) -> ModelDescription:
     `runtime` may name another one that reads the same file. Raises `CallerError` for a wrong or
     unsupported configuration and for missing or broken files.
     """
-    config = parse_config(_read_text(folder / CONFIG))
+    config = parse_config(_config_text(folder))
     if config.backend == ENSEMBLE:
         return _ensemble(folder, config)
     version = _version(folder, config)
@@ -116,6 +121,7 @@ def describe(folder: Path, *, runtime: str, trusted: bool) -> ModelDescription:
     own_code = "triton_python" in chosen.options
     if config.sequences is not None:
         _check_sequences(config, own_code=own_code)
+    facts = _facts(folder, config, backend, file)
     return ModelDescription(
         runtime=chosen.name,
         task=chosen.task,
@@ -124,7 +130,7 @@ def describe(folder: Path, *, runtime: str, trusted: bool) -> ModelDescription:
         version=version,
         inputs=config.inputs,
         outputs=config.outputs,
-        labels=_labels(folder, config.label_file),
+        labels=_only_labels(facts),
         batching=config.batching,
         sequences=config.sequences,
         lanes=config.lanes,
@@ -134,6 +140,7 @@ def describe(folder: Path, *, runtime: str, trusted: bool) -> ModelDescription:
         precision=PRECISION_AS_MADE if "precision" in chosen.options else "",
         warmup=config.warmup,
         decoupled=config.decoupled,
+        triton=facts,
     )
 
 
@@ -160,6 +167,7 @@ def _check_sequences(config: TritonConfig, *, own_code: bool) -> None:
 def _ensemble(folder: Path, config: TritonConfig) -> ModelDescription:
     """An ensemble has no file; its version folder is empty, so an archive may have dropped it."""
     versions = [int(path.name) for path in folder.iterdir() if _VERSION.match(path.name)]
+    facts = _facts(folder, config, ENSEMBLE, "")
     return ModelDescription(
         runtime=registry.names(Interface.PIPELINE)[0],
         task="tensor",
@@ -167,11 +175,32 @@ def _ensemble(folder: Path, config: TritonConfig) -> ModelDescription:
         version=str(max(versions, default=1)),
         inputs=config.inputs,
         outputs=config.outputs,
-        labels=_labels(folder, config.label_file),
+        labels=_only_labels(facts),
         batching=config.batching,
         parameters=config.parameters,
         ensemble=config.steps,
+        triton=facts,
     )
+
+
+def _facts(folder: Path, config: TritonConfig, backend: str, file: str) -> TritonFacts:
+    return TritonFacts(
+        config=whole_config(
+            config.whole, name=config.name or folder.name, backend=backend, file=file
+        ),
+        named=bool(config.name),
+        reshapes=config.reshapes,
+        optional=config.optional,
+        labels={
+            output: _labels(folder, label_file) for output, label_file in config.label_files.items()
+        },
+    )
+
+
+def _only_labels(facts: TritonFacts) -> tuple[str, ...]:
+    """Labels of the model's one classification; with two label files there would be two."""
+    (labels,) = facts.labels.values() if len(facts.labels) == 1 else ((),)
+    return tuple(label for label in labels if label)
 
 
 def _version(folder: Path, config: TritonConfig) -> str:
@@ -216,10 +245,22 @@ def _in_own_folder(folder: Path, file: str) -> str:
 
 
 def _labels(folder: Path, name: str) -> tuple[str, ...]:
-    if not name:
-        return ()
+    """A line is the name of the class of its number, so a line in between may be empty."""
     text = _read_text(inside(folder, name, key=f"{CONFIG}, label_filename"))
-    return tuple(line.strip() for line in text.splitlines() if line.strip())
+    return tuple(line.strip() for line in text.rstrip().splitlines())
+
+
+def _is_model(folder: Path) -> bool:
+    if (folder / CONFIG).is_file():
+        return True
+    usual = {file for _, file in backends().values()}
+    versions = (path for path in folder.iterdir() if _VERSION.match(path.name) and path.is_dir())
+    return any((version / file).exists() for version in versions for file in usual)
+
+
+def _config_text(folder: Path) -> str:
+    path = folder / CONFIG
+    return _read_text(path) if path.is_file() else ""
 
 
 def _read_text(path: Path) -> str:
@@ -272,12 +313,28 @@ def describe_entry(root: Path, folder: Path, *, runtime: str, trusted: bool) -> 
     return dataclasses.replace(entry, models=tuple(inside))
 
 
+def without_folder_name(model: ModelDescription) -> ModelDescription:
+    """The model of an artifact without a folder of its own, whose name is then the endpoint's,
+    unless its configuration says one."""
+    if model.triton is None or model.triton.named:
+        return model
+    return named(model, "")
+
+
+def named(model: ModelDescription, name: str) -> ModelDescription:
+    facts = model.triton
+    if facts is not None:
+        facts = dataclasses.replace(facts, config={**facts.config, "name": name})
+    return dataclasses.replace(model, name=name, triton=facts)
+
+
 def tensors_of(model: ModelDescription) -> ModelTensors:
     return ModelTensors(
         inputs=model.inputs,
         outputs=model.outputs,
         version=int(model.version),
         rows_max=model.batching.rows_max,
+        optional=model.triton.optional if model.triton is not None else frozenset(),
     )
 
 
@@ -292,7 +349,8 @@ def check_ensemble(
 
 
 def _folders(root: Path) -> dict[str, Path]:
-    return {path.parent.name: path.parent for path in sorted(root.glob(f"*/{CONFIG}"))}
+    inside = sorted(path for path in root.iterdir() if path.is_dir() and not path.is_symlink())
+    return {path.name: path for path in inside if _is_model(path)}
 
 
 def _calls(folder: Path, model: ModelDescription) -> bool:

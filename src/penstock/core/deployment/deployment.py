@@ -159,10 +159,8 @@ class VariantRoutes:
     @property
     def sequence_idle_s(self) -> float:
         """s after which a sequence of its model has ended; 0: its model keeps none."""
-        told = self.model.get("sequence_batching")
-        if not isinstance(told, dict):
-            return 0.0
-        return float(told.get("max_sequence_idle_microseconds", 0)) / 1e6
+        told = self.model.get("sequence_idle_s")
+        return float(told) if isinstance(told, int | float) else 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,7 +16,7 @@ import numpy as np
 
 from penstock.artifacts.description.description import TensorSpec
 from penstock.errors import ModelError
-from penstock.instance.codecs.infer_metadata import InferMetadata
+from penstock.runtimes.infer_metadata import InferMetadata
 from penstock.runtimes.tensor_bytes import NUMPY, name_of
 
 JSON: Final = "application/json"
@@ -44,6 +44,9 @@ class CodecModel:
     batched: bool  #: True: the first dimension of every tensor is the batch
     #: Outputs whose rows are objects in JSON: name -> names of the values in a row.
     columns: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    #: output -> the names of its classes, by index, for Triton's classification
+    labels: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    optional: frozenset[str] = frozenset()  #: inputs that a request may leave out
 
 
 def may_have_rows(model: CodecModel) -> bool:
@@ -152,8 +155,12 @@ def check_shape(spec: TensorSpec, shape: tuple[int, ...]) -> None:
 def check_inputs(model: CodecModel, tensors: Tensors) -> int:
     """Checks names, shapes and that all inputs have the same rows; returns the rows."""
     rows = -1
+    left_out = 0
     for spec in model.inputs:
         array = tensors.get(spec.name)
+        if array is None and spec.name in model.optional:
+            left_out += 1
+            continue
         if array is None:
             raise bad(
                 f"input {spec.name!r} is missing; the model takes "
@@ -169,7 +176,7 @@ def check_inputs(model: CodecModel, tensors: Tensors) -> int:
             rows = array.shape[0]
         else:
             check_shape(spec, array.shape)
-    if len(tensors) > len(model.inputs):
+    if len(tensors) > len(model.inputs) - left_out:
         known = {spec.name for spec in model.inputs}
         extra = next(name for name in tensors if name not in known)
         raise bad(f"input {extra!r} is not one of the model's: {', '.join(sorted(known))}")

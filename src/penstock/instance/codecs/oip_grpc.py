@@ -24,7 +24,7 @@ from penstock.instance.codecs.base import (
 )
 from penstock.instance.codecs.oip_json import (
     OutputSpec,
-    classified,
+    answered,
     dtype_of,
     known_outputs,
     pick,
@@ -160,7 +160,7 @@ def _encode(model: CodecModel, outputs: Tensors, wanted: list[OutputSpec], ident
         setattr(response.parameters[name], _PARAMETER_FIELDS[type(value)], value)
     dtypes = {spec.name: spec.dtype for spec in model.outputs}
     for want, array in pick(wanted, outputs):
-        values = classified(array, want.classes, model.batched) if want.classes else array
+        values = answered(model, want, array)
         dtype = dtype_of(values, None if want.classes else dtypes.get(want.name), want.name)
         response.outputs.add(name=want.name, datatype=dtype, shape=values.shape)
         response.raw_output_contents.append(encode_raw(values, dtype))

@@ -7,7 +7,7 @@ forms. Tensors' `parameters` that the protocol defines (`binary_data`, `binary_d
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -70,16 +70,28 @@ def dtype_of(array: np.ndarray, promised: str | None, name: str) -> str:
     return promised
 
 
-def classified(array: np.ndarray, classes: int, batched: bool) -> np.ndarray:
-    """The best classes of each row as BYTES `score:index`, best first."""
+def classified(
+    array: np.ndarray, classes: int, batched: bool, labels: Sequence[str] = ()
+) -> np.ndarray:
+    """The best classes of each row as BYTES `score:index`, or `score:index:label`, best first."""
     flat = array.reshape(len(array) if batched else 1, -1)
     count = min(classes, flat.shape[1])
     order = np.argsort(-flat.astype(np.float64), axis=1, kind="stable")[:, :count]
+    names = {at: f":{label}" for at, label in enumerate(labels) if label}
     items = [
-        f"{flat[row, at]:f}:{at}".encode() for row in range(len(flat)) for at in order[row].tolist()
+        f"{flat[row, at]:f}:{at}{names.get(at, '')}".encode()
+        for row in range(len(flat))
+        for at in order[row].tolist()
     ]
     shaped = objects(items).reshape(len(flat), count)
     return shaped if batched else shaped[0]
+
+
+def answered(model: CodecModel, want: OutputSpec, array: np.ndarray) -> np.ndarray:
+    """What an answer says of an output: its values, or its best classes."""
+    if not want.classes:
+        return array
+    return classified(array, want.classes, model.batched, model.labels.get(want.name, ()))
 
 
 _JSON_META = encode_reply_meta(ReplyMeta(content_type=JSON))
@@ -245,7 +257,7 @@ def _encoder(model: CodecModel, wanted: list[OutputSpec], ident: str, sagemaker:
             head["parameters"] = dict(parameters)
         entries, parts = [], []
         for want, array in pick(wanted, outputs):
-            values = classified(array, want.classes, model.batched) if want.classes else array
+            values = answered(model, want, array)
             promised = None if want.classes else dtypes.get(want.name)
             dtype = dtype_of(values, promised, want.name)
             entry: dict[str, Any] = {

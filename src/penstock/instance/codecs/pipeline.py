@@ -47,8 +47,8 @@ from penstock.instance.codecs.generation.calls import (
     unsupported,
 )
 from penstock.instance.codecs.generation.openai_fields import OpenAiWriter
-from penstock.instance.codecs.infer_metadata import InferMetadata
 from penstock.instance.codecs.select import decode_tensors, json_header_bytes
+from penstock.runtimes.infer_metadata import InferMetadata
 from penstock.runtimes.tensor_bytes import objects
 from penstock.wire.frames import RequestMeta
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from penstock.errors import ModelError
 from penstock.instance.codecs.base import bad
-from penstock.instance.codecs.infer_metadata import (
+from penstock.runtimes.infer_metadata import (
     SEQUENCE_END,
     SEQUENCE_START,
     InferMetadata,

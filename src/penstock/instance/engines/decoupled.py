@@ -21,15 +21,15 @@ from penstock.instance import replies
 from penstock.instance.codecs import oip_grpc
 from penstock.instance.codecs.base import CodecModel, Decoded, Encode, Tensors
 from penstock.instance.codecs.generate import EVENTS_META, GENERATE, GENERATE_STREAM
-from penstock.instance.codecs.infer_metadata import InferMetadata
 from penstock.instance.codecs.select import operation_of
 from penstock.instance.engines.batches import Batches, BatchRun
+from penstock.instance.engines.reshape import Reshapes
 from penstock.instance.engines.tensor import PackedTensorEngine, trace_context
 from penstock.instance.request import Item, Request
 from penstock.runtimes.base import Payload, PayloadReply, Returned
+from penstock.runtimes.infer_metadata import InferMetadata
 from penstock.runtimes.python.batches import CANCELLED, HELD, SLOTS_MAX
 from penstock.runtimes.python.triton_wire import Response, pack_metadata, unpack_answer
-from penstock.runtimes.tensor_bytes import pack
 from penstock.runtimes.triton_errors import UNSUPPORTED
 from penstock.wire import frames
 
@@ -56,8 +56,8 @@ class OpenAnswer:
 class DecoupledEngine(PackedTensorEngine):
     """Begins answers. `opened` holds them by key until they end."""
 
-    def __init__(self, runtime: Any, model: CodecModel) -> None:
-        super().__init__(runtime, model)
+    def __init__(self, runtime: Any, model: CodecModel, reshapes: Reshapes | None = None) -> None:
+        super().__init__(runtime, model, reshapes)
         self.opened: dict[int, OpenAnswer] = {}
         #: Free slots by lane. What was freed last is taken last: code may still look at its marks.
         self._slots = {lane: _all_slots() for lane in range(runtime.lanes)}
@@ -83,7 +83,7 @@ class DecoupledEngine(PackedTensorEngine):
             request.metadata or InferMetadata(), trace_context(request.meta),
             key=request.number, slot=slot,
         )  # fmt: skip
-        return Payload(meta, pack(item.data), asked=request)
+        return Payload(meta, self._packed(item), asked=request)
 
     def _result(self, reply: PayloadReply | Returned, item: Item) -> Any:
         """An answer that has begun is no result: its responses come by themselves."""
@@ -161,7 +161,8 @@ class DecoupledBatches(Batches):
             return
         try:
             if response.body is not None:
-                self._write(answer, unpack_answer(response.body), final=response.final)
+                outputs = self._answers.reshaped(unpack_answer(response.body))
+                self._write(answer, outputs, final=response.final)
         except Exception as error:  # a codec's ModelError, or bytes that are no answer
             self._ended_by(answer, replies.as_error(error, "writing the response"))
             return

@@ -18,11 +18,11 @@ from penstock.errors import ModelError, PenstockError
 from penstock.instance import replies
 from penstock.instance.codecs.base import CodecModel, Encode, Tensors
 from penstock.instance.codecs.generation.calls import Event, Served
-from penstock.instance.codecs.infer_metadata import InferMetadata
 from penstock.instance.codecs.pipeline import decode, decode_ensemble, ensemble_call
 from penstock.instance.copy import LOOP_BYTES_MAX
 from penstock.instance.engines.sequences import Sequence, Sequences
 from penstock.runtimes.base import Asking
+from penstock.runtimes.infer_metadata import InferMetadata
 from penstock.wire import frames
 
 #: Most requests in `explain`: the oldest show what is stuck.

@@ -23,13 +23,13 @@ from penstock.instance.codecs.base import (
     Tensors,
     media_type,
 )
-from penstock.instance.codecs.infer_metadata import InferMetadata
 from penstock.instance.codecs.oip_json import is_oip
 from penstock.instance.codecs.select import decode_tensors, is_oip_request
 from penstock.instance.codecs.values import parse_json
 from penstock.instance.engines.tensor import TensorBodies
 from penstock.instance.request import Item
 from penstock.runtimes.base import Payload, PayloadReply, Returned
+from penstock.runtimes.infer_metadata import InferMetadata
 from penstock.runtimes.tensor_bytes import pack, unpack
 from penstock.wire.frames import decode_request_meta
 

@@ -41,10 +41,10 @@ from penstock.core.batching.sequences import (
 from penstock.errors import ModelError, PenstockError
 from penstock.instance.batcher_driver import SequenceDriver
 from penstock.instance.codecs.base import CodecModel, Decoded, Tensors, bad
-from penstock.instance.codecs.infer_metadata import SEQUENCE_END, SEQUENCE_START, InferMetadata
 from penstock.instance.engines.batches import Batches, BatchRun
 from penstock.instance.request import Item, Request
 from penstock.runtimes.base import Returned
+from penstock.runtimes.infer_metadata import SEQUENCE_END, SEQUENCE_START, InferMetadata
 from penstock.runtimes.tensor_bytes import NUMPY, decode_raw, objects
 
 #: (lane, slot): where a sequence has its state.

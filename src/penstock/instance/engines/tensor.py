@@ -17,11 +17,12 @@ import orjson
 
 from penstock.errors import ModelError
 from penstock.instance.codecs.base import CodecModel, Decoded, Encode, Tensors, check_arrays
-from penstock.instance.codecs.infer_metadata import InferMetadata
 from penstock.instance.codecs.select import decode_tensors
 from penstock.instance.engines.lane_threads import LaneThreads
+from penstock.instance.engines.reshape import Reshapes
 from penstock.instance.request import Item, Request
 from penstock.runtimes.base import Payload, PayloadReply, Returned, TensorRuntime
+from penstock.runtimes.infer_metadata import InferAnswer, InferMetadata, parameters_of
 from penstock.runtimes.python.batches import CANCELLED, SLOTS_MAX
 from penstock.runtimes.python.triton_wire import pack_metadata, unpack_answer
 from penstock.runtimes.tensor_bytes import pack
@@ -185,9 +186,10 @@ class PayloadEngine:
 class PackedTensorEngine(TensorBodies):
     """Passes tensors to a worker process: for Triton's Python models."""
 
-    def __init__(self, runtime: Any, model: CodecModel) -> None:
+    def __init__(self, runtime: Any, model: CodecModel, reshapes: Reshapes | None = None) -> None:
         super().__init__(model)
         self._runtime = runtime
+        self._reshapes = reshapes
         #: Sets marks of requests; None: its process is shared with other models
         self._mark: Callable[[int, int, int], None] | None = getattr(runtime, "mark", None)
         self._marked: dict[int, list[Item]] = {}  #: lane -> what it computes; slots count from 1
@@ -223,7 +225,16 @@ class PackedTensorEngine(TensorBodies):
         meta = pack_metadata(
             request.metadata or InferMetadata(), trace_context(request.meta), slot=slot
         )
-        return Payload(meta, pack(item.data), asked=request)
+        return Payload(meta, self._packed(item), asked=request)
+
+    def _packed(self, item: Item) -> bytes:
+        return pack(self._reshapes.inward(item.data) if self._reshapes else item.data)
+
+    def reshaped(self, outputs: Tensors) -> Tensors:
+        """Outputs as requests have them. Raises ModelError."""
+        if not self._reshapes:
+            return outputs
+        return InferAnswer(self._reshapes.outward(outputs), parameters_of(outputs))
 
     def item_unwanted(self, request: Request) -> None:
         """The model's code may look whether it was cancelled."""
@@ -250,7 +261,10 @@ class PackedTensorEngine(TensorBodies):
             for name, array in outputs.items():
                 if array.ndim == 0 or array.shape[0] != item.rows:
                     return wrong_rows(name, array, item.rows)
-        return outputs
+        try:
+            return self.reshaped(outputs)
+        except ModelError as error:
+            return error
 
 
 def trace_context(meta: bytes) -> str:

@@ -19,11 +19,10 @@ from penstock.core.batching.batcher import BatchSpec
 from penstock.errors import ModelError, PenstockError
 from penstock.instance import replies
 from penstock.instance.codecs.base import Tensors
-from penstock.instance.codecs.infer_metadata import InferMetadata
 from penstock.instance.copy import Copy
 from penstock.instance.request import ReplySink, Request
 from penstock.runtimes.base import CallContext, Returned
-from penstock.runtimes.infer_metadata import InferAnswer, parameters_of
+from penstock.runtimes.infer_metadata import InferAnswer, InferMetadata, parameters_of
 from penstock.wire import frames
 
 Outcome = dict[str, np.ndarray] | PenstockError | Returned

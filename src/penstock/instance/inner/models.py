@@ -129,7 +129,12 @@ class InnerModels:
         configured = tensors_of(self._inside[name].description)
         if model is None:
             return configured
-        return dataclasses.replace(configured, inputs=model.inputs, outputs=model.outputs)
+        return dataclasses.replace(
+            configured,
+            inputs=model.inputs,
+            outputs=model.outputs,
+            rows_max=model.loaded.described["rows_max"],
+        )
 
     # Methods of ModelCalls
 

@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import Any
 
 from penstock.artifacts.description.description import Batching, ModelDescription, TensorSpec
-from penstock.artifacts.description.sequences import triton_config
 from penstock.compile.report import read_report
 from penstock.core.batching.batcher import BatchSpec
 from penstock.errors import ModelError
@@ -188,6 +187,8 @@ def codec_model(
         outputs=outputs,
         batched=batched and description.batching.rows_max > 0,
         columns=columns or {},
+        labels=description.triton.labels if description.triton is not None else {},
+        optional=description.triton.optional if description.triton is not None else frozenset(),
     )
 
 
@@ -209,7 +210,7 @@ def described(
         return {"name": spec.name, "datatype": spec.dtype, "shape": shape}
 
     sequences = description.sequences
-    told = {"sequence_batching": triton_config(sequences)} if sequences is not None else {}
+    told = {"sequence_idle_s": sequences.idle_s_max} if sequences is not None else {}
     return {
         **told,
         "runtime": record.name,
@@ -226,4 +227,5 @@ def described(
         "lane_rows_max": spec.rows_max,
         "outstanding_max": spec.queue_rows_max + spec.lanes * spec.rows_max,
         "batching": dataclasses.asdict(batching),
+        "config": description.triton.config if description.triton is not None else {},
     }

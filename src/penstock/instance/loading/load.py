@@ -35,6 +35,7 @@ from penstock.artifacts.detection.generation_layout import served_as_weights
 from penstock.artifacts.detection.runtime_reason import runtime_reason
 from penstock.artifacts.prepare import prepare
 from penstock.artifacts.sources.source import ArtifactSource
+from penstock.artifacts.triton.triton_models import named
 from penstock.compile.environment import obtain_environment
 from penstock.compile.serving import compile_for_serving, needs_compiling
 from penstock.core.models.instruction_sets import BuildChoice
@@ -201,6 +202,8 @@ async def prepared(
     phase(FETCHING)
     detected = await _detected(call, settings, fetch, phase)
     description = detected.description
+    if description.triton is not None and not description.name:
+        description = named(description, call.served_as)
     if call.batching:
         description = _overruled(description, call.batching)
     environment = {**call.source.environment, **call.environment}

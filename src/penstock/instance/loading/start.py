@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 from penstock import scheduling
-from penstock.artifacts.description.description import EngineOptions
+from penstock.artifacts.description.description import EngineOptions, ModelDescription
 from penstock.cleanup import shielded
 from penstock.errors import ModelError
 from penstock.instance.codecs import pipeline, seq2seq, text, text_heads
@@ -47,6 +47,12 @@ from penstock.instance.loading.described import (
 from penstock.instance.loading.loaded import Loaded
 from penstock.instance.loading.phases import WARMING_UP
 from penstock.instance.loading.proof_here import proof_here
+from penstock.instance.loading.triton_tensors import (
+    completed,
+    completed_by_code,
+    reshaped,
+    reshapes_of,
+)
 from penstock.runtimes import registry
 from penstock.runtimes.base import LaneListener, LoadContext
 from penstock.runtimes.generation.runtime import GenerationRuntime
@@ -102,8 +108,13 @@ async def _tensor_model(context: LoadContext) -> Loaded:
         runtime = await asyncio.to_thread(load_tensor_runtime, context)
         undo.callback(runtime.close)
         lanes = runtime.lanes
+        inputs, outputs = answered_tensors(description, runtime.inputs, runtime.outputs)
+        if description.triton is not None:
+            description = completed(description, inputs, outputs)
+            inputs, outputs = description.inputs, description.outputs
         batching = possible(description.batching, runtime.inputs)
         description = dataclasses.replace(description, batching=batching)
+        context = dataclasses.replace(context, description=description)
         name = f"{context.endpoint_name}-{context.variant_name}"
         cores = pinning.cores if pinning else ()
         threads = LaneThreads(lanes, name, asyncio.get_running_loop(), cores)
@@ -113,9 +124,8 @@ async def _tensor_model(context: LoadContext) -> Loaded:
             check_names(description, runtime.inputs, runtime.outputs)
             # Only ONNX Runtime has outputs whose values have names.
             columns = getattr(runtime, "columns", {})
-            inputs, outputs = answered_tensors(description, runtime.inputs, runtime.outputs)
             model = codec_model(context, inputs, outputs, columns=columns)
-            engine: Any = TensorEngine(runtime, model, threads)
+            engine: Any = TensorEngine(reshaped(runtime, description), model, threads)
             rows: Any = TensorRowsEngine(engine, batching.rows_max)
             labels = description.labels
         else:
@@ -260,6 +270,9 @@ async def _ensemble(context: LoadContext, listener: LaneListener) -> Loaded:
 async def _payload_model(context: LoadContext, listener: LaneListener) -> Loaded:
     description = context.description
     runtime = await load_payload_runtime(context, listener)
+    if description.triton is not None:
+        description = await _completed_by_code(description, runtime)
+        context = dataclasses.replace(context, description=description)
     spec = batch_spec(description.batching, runtime.lanes)
     inputs, outputs = description.inputs, description.outputs
     predicts = description.task == "tensor" and not description.triton_python
@@ -267,13 +280,15 @@ async def _payload_model(context: LoadContext, listener: LaneListener) -> Loaded
         inputs, outputs = told_tensors(runtime)
     model = codec_model(context, inputs, outputs)
     packed = description.triton_python
-    engine: Any = PackedTensorEngine(runtime, model) if packed else PayloadEngine(runtime)
+    engine: Any = PayloadEngine(runtime)
+    if packed:
+        engine = PackedTensorEngine(runtime, model, reshapes_of(description))
     if predicts:
         engine = PredictorEngine(runtime, model)
     work: Work = _batches(context, engine, model)
     told = described(context, model, spec, description.batching, description.labels)
     if description.decoupled:
-        engine = DecoupledEngine(runtime, model)
+        engine = DecoupledEngine(runtime, model, reshapes_of(description))
         work, told = DecoupledBatches(engine, runtime), told | {"decoupled": True}
     return Loaded(
         runtime=runtime,
@@ -282,3 +297,11 @@ async def _payload_model(context: LoadContext, listener: LaneListener) -> Loaded
         described=told,
         taken=engine.taken if packed or predicts else None,
     )
+
+
+async def _completed_by_code(description: ModelDescription, runtime: Any) -> ModelDescription:
+    try:
+        return completed_by_code(description, runtime.about["config"])
+    except BaseException:
+        await shielded(runtime.close())
+        raise

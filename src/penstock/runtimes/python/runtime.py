@@ -17,7 +17,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from penstock.artifacts.description.sequences import triton_config
 from penstock.cleanup import shielded
 from penstock.core.blame.poison_requests import WORKER_DIED, reason_of_death
 from penstock.errors import ModelError, PenstockError
@@ -299,7 +298,6 @@ class PythonRuntime:
 def init_message(context: LoadContext) -> dict[str, Any]:
     """What the worker must know of the model."""
     description = context.description
-    sequences = description.sequences
     requirements = Path(description.file).parent / "requirements.txt"
     # Without an environment of its own the model must find them in the server's.
     needs = not context.interpreter and (context.model_dir / requirements).is_file()
@@ -320,6 +318,6 @@ def init_message(context: LoadContext) -> dict[str, Any]:
         "inputs": [[each.name, each.dtype, list(each.shape)] for each in description.inputs],
         "outputs": [[each.name, each.dtype, list(each.shape)] for each in description.outputs],
         "parameters": dict(description.parameters),
-        "sequence_batching": triton_config(sequences) if sequences is not None else None,
+        "config": description.triton.config if description.triton is not None else {},
         "requirements": str(requirements) if needs else "",
     }

@@ -107,16 +107,14 @@ def unload_model(model_name: str, unload_dependents: bool = False) -> NoReturn:
 
 
 def model_config(init: dict[str, Any]) -> dict[str, Any]:
-    """`args["model_config"]`: our description as Triton's JSON of config.pbtxt."""
+    """A description that no config.pbtxt made, as Triton's JSON of one."""
     batched = init["rows_max"] > 0
 
     def tensor(name: str, dtype: str, shape: list[int]) -> dict[str, Any]:
         kind = "TYPE_STRING" if dtype == "BYTES" else f"TYPE_{dtype}"
         return {"name": name, "data_type": kind, "dims": shape[1:] if batched else shape}
 
-    sequences = init.get("sequence_batching")
     return {
-        **({"sequence_batching": sequences} if sequences else {}),
         "name": init["name"],
         "backend": "python",
         "max_batch_size": init["rows_max"],
@@ -139,7 +137,7 @@ def install(model_dir: str, init: dict[str, Any]) -> None:
 def arguments(init: dict[str, Any], version_dir: str) -> dict[str, str]:
     """The arguments of `initialize(args)`: strings only, as in Triton."""
     return {
-        "model_config": json.dumps(model_config(init)),
+        "model_config": json.dumps(init["config"]),
         "model_instance_kind": "CPU",
         "model_instance_name": f"{init['name']}_0",
         "model_instance_device_id": "0",

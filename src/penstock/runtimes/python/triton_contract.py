@@ -30,6 +30,7 @@ from penstock.runtimes.python.batches import (
     failed,
 )
 from penstock.runtimes.python.pb_utils.errors import TritonError, kind_of_code
+from penstock.runtimes.python.pb_utils.model_config import completed_by
 from penstock.runtimes.python.pb_utils.requests import InferenceRequest
 from penstock.runtimes.python.pb_utils.responses import (
     InferenceResponse,
@@ -56,15 +57,20 @@ class TritonContract:
             raise ModelError(
                 "model-code-incomplete", f"{init['file']} defines no class TritonPythonModel"
             )
-        self._outputs = [name for name, _, _ in init["outputs"]]
-        self._stateful = bool(init.get("sequence_batching"))
-        self._decoupled: bool = init.get("decoupled", False)
+        config = init.get("config") or utils.model_config(init)
+        self.config = init["config"] = completed_by(kind, config)
+        self._outputs = [output["name"] for output in self.config["output"]]
+        self._stateful = "sequence_batching" in self.config
+        self._decoupled = utils.using_decoupled_model_transaction_policy(self.config)
         self._send: Callable[[bytes], None] = lambda data: None
         self._busy: Busy | None = None
         self._model = kind()
         self._runner = asyncio.Runner()  # makes its loop at the first use
         if hasattr(self._model, "initialize"):
             self._model.initialize(utils.arguments(init, str(path.parent.parent)))
+
+    def about(self) -> dict[str, Any]:
+        return {"config": self.config}
 
     def attach(self, send: Callable[[bytes], None], busy: Busy) -> None:
         """`send`: to the instance, from any thread; `busy`: with the marks of requests."""

@@ -66,7 +66,7 @@ class ModelConfig:
             return
         for key in tensor:
             value = known.get(key)
-            given = value not in (None, [], "TYPE_INVALID")
+            given = value not in (None, [], "TYPE_INVALID", False)
             if given and value != tensor[key]:
                 raise ValueError(
                     f"{where} has {key} {tensor[key]!r}, and config.pbtxt has {value!r}"
@@ -88,6 +88,17 @@ class ModelConfig:
                     f"has {policy[key]}"
                 )
             policy[key] = value
+
+
+def completed_by(model: Any, config: Properties) -> Properties:
+    """The configuration with what the class `model` adds in `auto_complete_config`."""
+    complete = getattr(model, "auto_complete_config", None)
+    if complete is None:
+        return config
+    made = complete(ModelConfig(json.dumps(config)))
+    if not isinstance(made, ModelConfig):
+        raise ValueError("auto_complete_config must return its argument, a pb_utils.ModelConfig")
+    return made.as_dict()
 
 
 def get_input_config_by_name(model_config: Mapping[str, Any], name: str) -> Properties | None:

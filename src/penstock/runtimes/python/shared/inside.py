@@ -26,7 +26,7 @@ from typing import Any
 from penstock.errors import PenstockError
 from penstock.runtimes.python import batches
 from penstock.runtimes.python.shared.stage import Stage, Surroundings
-from penstock.runtimes.python.worker import Contract, answers_of, load
+from penstock.runtimes.python.worker import Contract, about, answers_of, load
 from penstock.runtimes.workers import inside
 from penstock.runtimes.workers.failures import error_bytes, log_traceback
 from penstock.runtimes.workers.memory import give_back_freed, own_bytes
@@ -122,6 +122,7 @@ class Models:
         after = own_bytes(os.getpid())
         growth = max(0, after - before)
         facts = {
+            "about": about(contract),
             "own_bytes": after,
             "libraries_bytes": min(libraries.bytes, growth),
             "growth_bytes": max(0, growth - libraries.bytes),

@@ -81,6 +81,7 @@ class SharedRuntime:
         #: Lane -> growth of its worker by loading the model: (the model itself, libraries that it
         #: was the first to import there), bytes.
         self.growth: dict[int, tuple[int, int]] = {}
+        self.about: dict[str, Any] = {}  #: what a worker told of the model
         self.closed = False
         #: The last end or failed load for which it was responsible
         self.error: PenstockError | None = None
@@ -193,7 +194,8 @@ class SharedRuntime:
         if not self.give_up(error):
             failed(error)
 
-    def _is_loaded(self, lane: int, worker: SharedWorker, facts: dict[str, int]) -> None:
+    def _is_loaded(self, lane: int, worker: SharedWorker, facts: dict[str, Any]) -> None:
+        self.about = facts["about"]
         self.growth[lane] = int(facts["growth_bytes"]), int(facts["libraries_bytes"])
         self._seats[lane] = worker
         if not self.loaded.done():
