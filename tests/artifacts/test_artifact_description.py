@@ -46,6 +46,8 @@ def test_a_description_of_which_only_the_runtime_is_known() -> None:
         "health": "",
         "predict": "",
         "triton_python": False,
+        "decoupled": False,
+        "sequences": None,
         "calls_models": False,
         "ensemble": (),
         "triton": None,
