@@ -79,7 +79,7 @@ def _xgboost(version: str, revision: str) -> tuple[str, ...]:
         whole = f"{version}.{revision}"
     # Its wrappers of scikit-learn changed with 1.6 there, for which only later versions are made.
     old = (_BEFORE_NUMPY_2, "scikit-learn<1.6") if _below(version, 2, 1) else ("scikit-learn",)
-    tables = _TABLES
+    tables: tuple[str, ...] = _TABLES
     if _below(version, 1, 6):
         # They import a class of pandas that ended with 2.0, and pkg_resources of setuptools.
         tables = ("pandas<2", *_TABLES[1:], "setuptools<81")
