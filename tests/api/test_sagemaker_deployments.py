@@ -10,6 +10,7 @@ from penstock.control.instances.entries import CopyEntry, InstanceEntry
 from penstock.core.deployment.capacity_spec import ComponentCopiesSpec
 from penstock.core.resources import ComputeResources
 from penstock.fleet.base import InstanceType
+from penstock.wire.aws.errors import AwsError
 
 
 def model(**source: str) -> dict[str, object]:
@@ -52,3 +53,10 @@ def test_the_compression_type_says_whether_an_archive_is_unpacked(
 def test_a_bare_url_leaves_it_to_the_file() -> None:
     container = {"ModelDataUrl": "s3://b/m.tar.gz"}
     assert model_source({"ModelName": "m", "PrimaryContainer": container}).compressed is None
+
+
+@pytest.mark.parametrize("member", ["ManifestS3Uri", "ETag", "ManifestEtag"])
+def test_what_chooses_other_files_is_refused_by_its_name(member: str) -> None:
+    given = model(S3Uri="s3://b/m/", S3DataType="S3Prefix", CompressionType="None", **{member: "x"})
+    with pytest.raises(AwsError, match=rf"ModelDataSource\.S3DataSource\.{member} is not supp"):
+        model_source(given)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -25,6 +26,22 @@ def model_fn(model_dir):
 
 def predict_fn(data, model):
     return {"version": model, "prefix": sys.prefix, "modules": sorted(sys.modules)}
+"""
+
+
+NO_PACKAGES = ("environment-failed", "index-unreachable")
+
+ASKS = """
+try:
+    import sklearn
+except ImportError:
+    sklearn = None
+
+def model_fn(model_dir):
+    return sklearn and sklearn.__version__
+
+def predict_fn(data, model):
+    return [model]
 """
 
 
@@ -162,7 +179,7 @@ def test_another_python_where_one_is_installed(walled: InstanceProcess, tmp_path
     client = walled.client()
     client.socket.settimeout(900)  # it is downloaded
     loaded = client.load(51, model)
-    if loaded.get("error", {}).get("code") == "environment-failed":
+    if loaded.get("error", {}).get("code") in NO_PACKAGES:
         pytest.skip(f"no index with packages for it: {loaded['error']['message'][-300:]}")
     told = client.invoke(51, b"[1]", content_type="application/json").json
     assert told["version"] == "1.0"
@@ -285,6 +302,42 @@ def test_what_venv_pack_wrote_is_the_environment_of_a_triton_model(
     assert told == {"predictions": [["9.1"]]}
 
 
+@pytest.mark.timeout(400)
+def test_where_no_index_answers_the_server_s_own_environment_stands_for_an_image(
+    tmp_path: Path,
+) -> None:
+    """As where environments are off, and said: in the log, and in the reason of a failure. What the
+    model itself asks for is not left out."""
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))  # and it never listens
+        nowhere = f"http://127.0.0.1:{nobody.getsockname()[1]}/simple"
+        settings = {
+            "PIP_INDEX_URL": nowhere, "PIP_RETRIES": "1", "PIP_FIND_LINKS": "",
+            "PIP_CONFIG_FILE": os.devnull,
+        }  # fmt: skip
+        with instance(tmp_path / "i", environment=settings) as process:
+            client, told = process.client(), {}
+            client.socket.settimeout(200)  # pip asks again before it gives up
+            for copy, source in enumerate((ASKS, "import sklearn", ASKS), start=1):
+                folder = model_files.code(tmp_path / str(copy), source)
+                if copy == 3:
+                    (folder / "code" / "requirements.txt").write_text("scikit-learn\n")
+                image = f"{ECR}/sagemaker-scikit-learn:1.2-1"
+                told[copy] = client.load(
+                    copy, folder, source={"uri": f"file://{folder}", "image": image}
+                )
+            assert told[1].get("ok"), told[1]
+            answer = client.invoke(1, b"[1]", content_type="application/json").json
+            log = process.log.read_text()
+    assert answer == [None]
+    words = "no index of packages can be reached from the server"
+    assert f"{words}; the server's own environment is used" in log
+    assert "without scikit-learn" in log
+    assert told[2]["error"]["code"] == "model-code-failed"
+    assert words in told[2]["error"]["hint"]
+    assert told[3]["error"]["code"] == "index-unreachable"
+
+
 LINEAR = """
 import sklearn
 from sklearn.linear_model import LinearRegression
@@ -307,6 +360,8 @@ def test_an_image_s_name_brings_its_framework(walled: InstanceProcess, tmp_path:
         folder = model_files.code(tmp_path / tag, LINEAR)
         image = f"{ECR}/sagemaker-scikit-learn:{tag}"
         loaded = client.load(copy, folder, source={"uri": f"file://{folder}", "image": image})
+        if "no index of packages can be reached" in str(loaded.get("error", {}).get("hint")):
+            pytest.skip("no index of packages can be reached")
         if loaded.get("error", {}).get("code") == "environment-failed":
             pytest.skip(f"no index with scikit-learn: {loaded['error']['message'][-300:]}")
         assert loaded.get("ok"), loaded

@@ -12,12 +12,25 @@ from typing import Final
 _DEPLOYMENT: Final = "DeploymentConfig"
 _COMPONENTS: Final = "UpdateInferenceComponent.DeploymentConfig"
 
+#: Where the files of a model are, by its container.
+SOURCE: Final = "ModelDataSource.S3DataSource"
+
 #: Path of the member -> why it is refused, in the words of the error; {} is the value.
 REFUSED: Final[dict[str, str]] = {
     "CreateModel.Containers": "A model needs exactly one container here; {} are given. Inference"
     " pipelines of several containers are not supported.",
     "CreateModel.PrimaryContainer.ModelPackageName": "ModelPackageName is not supported: give"
     " ModelDataUrl.",
+    **{
+        f"CreateModel.PrimaryContainer.{SOURCE}.{member}": f"{SOURCE}.{member} is not supported:"
+        f" {why}"
+        for member, why in {
+            "ManifestS3Uri": "all files below S3Uri are the model. Give the prefix of these alone.",
+            "ETag": "an artifact is read as it lies there. Leave it out, and name the version in"
+            " S3Uri.",
+            "ManifestEtag": "there are no manifests here. Leave it out.",
+        }.items()
+    },
     "CreateEndpointConfig.ShadowProductionVariants": "ShadowProductionVariants is not supported:"
     " this server has no shadow variants.",
     "CreateEndpointConfig.ProductionVariants[].RoutingConfig.RoutingStrategy": "RoutingStrategy {}"
@@ -70,9 +83,6 @@ _OTHER_ROUTING: Final = "it is about other kinds of traffic routing, which are r
 _NO_ENTITIES: Final = "metrics have no entities here"
 _CONTAINER: Final = {
     "ContainerHostname": "a model has one container, and no request names it",
-    "ModelDataSource.S3DataSource.ManifestS3Uri": "files are found below S3Uri",
-    "ModelDataSource.S3DataSource.ETag": "the artifact is read as it lies there",
-    "ModelDataSource.S3DataSource.ManifestEtag": "the artifact is read as it lies there",
     "InferenceSpecificationName": _NO_PACKAGES,
     "ContainerMetricsConfig": "a container's own metrics are not collected",
 }

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from penstock.api.refused_members import REFUSED
+from penstock.api.refused_members import REFUSED, SOURCE
 from penstock.api.sagemaker.async_inference import async_spec
 from penstock.api.sagemaker.context import invalid
 from penstock.api.sagemaker.variants import (
@@ -187,6 +187,9 @@ def primary_container(model: Mapping[str, Any]) -> Mapping[str, Any]:
     container: Mapping[str, Any] = containers[0]
     if container.get("ModelPackageName"):
         raise invalid(REFUSED["CreateModel.PrimaryContainer.ModelPackageName"])
+    for member in (container.get("ModelDataSource") or {}).get("S3DataSource") or {}:
+        if why := REFUSED.get(f"CreateModel.PrimaryContainer.{SOURCE}.{member}"):
+            raise invalid(why)
     if not model_uri(container) and not container.get("Image"):
         raise invalid("A model needs ModelDataUrl (or ModelDataSource), Image, or both.")
     try:

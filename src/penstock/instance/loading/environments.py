@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from penstock.errors import PenstockError
 from penstock.runtimes.base import EnvironmentPython, LoadContext
 from penstock.runtimes.environments.provide import Provider, contexts_of
 from penstock.runtimes.environments.store import EnvironmentLease
@@ -19,6 +20,13 @@ class Environments:
     """Of a model ("") and of the models inside it, by name; those that have one of their own."""
 
     leases: dict[str, EnvironmentLease] = field(default_factory=dict)
+    missing: str = ""  #: what the model does without, and why
+
+    def explained(self, error: PenstockError) -> PenstockError:
+        """An error of loading, which names what may be the cause of it."""
+        if self.missing:
+            error.hint = f"{self.missing[:1].upper()}{self.missing[1:]}. {error.hint}".strip()
+        return error
 
     def told(self, context: LoadContext) -> LoadContext:
         """`context` with the Pythons of its processes."""
@@ -60,4 +68,5 @@ async def provided(provider: Provider, context: LoadContext, until: float) -> En
         cancelled.set()  # the thread ends what it has started
         found.close()
         raise
+    found.missing = provider.missing
     return found

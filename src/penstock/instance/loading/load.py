@@ -39,7 +39,7 @@ from penstock.artifacts.triton.triton_models import named
 from penstock.compile.environment import obtain_environment
 from penstock.compile.serving import compile_for_serving, needs_compiling
 from penstock.core.models.instruction_sets import BuildChoice
-from penstock.errors import CallerError, ModelError, NotNowError
+from penstock.errors import CallerError, ModelError, NotNowError, PenstockError
 from penstock.instance.loading.environments import Environments, provided
 from penstock.instance.loading.loaded import Loaded
 from penstock.instance.loading.phases import COMPILING, FETCHING, LOADING
@@ -251,6 +251,8 @@ async def load(model: Prepared, listener: LaneListener) -> Loaded:
             f"the model did not start within {startup_timeout_s:g} s",
             hint="Raise ContainerStartupHealthCheckTimeoutInSeconds.",
         ) from None
+    except PenstockError as error:
+        raise model.environments.explained(error) from None
     loaded.build = await asyncio.to_thread(_build, model.context)
     loaded.described |= {
         "why": model.why,

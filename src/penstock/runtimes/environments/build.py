@@ -28,6 +28,7 @@ from penstock.runtimes.environments import interpreters
 from penstock.runtimes.environments.installer import (
     Installer,
     InstallFailed,
+    unreachable,
     uv_names_index,
     walls_hold,
 )
@@ -41,6 +42,7 @@ from penstock.runtimes.environments.spec import EnvironmentSpec
 
 #: What our part of a model's process imports.
 BASE: Final = ("numpy", "orjson")
+UNREACHABLE: Final = "index-unreachable"
 #: The last lines of an installer that an error ends with, so that they fit into a FailureReason.
 _LINES_MAX: Final = 4
 _LINE_CHARS_MAX: Final = 200
@@ -82,7 +84,7 @@ class EnvironmentBuilder:
     uv: str = ""  #: the program that installs; "" = pip does
 
     def build(self) -> EnvironmentContent:
-        """Raises ModelError (`environment-failed`, `environment-timeout`,
+        """Raises ModelError (`environment-failed`, `index-unreachable`, `environment-timeout`,
         `environment-too-large`) and NotNowError (`environment-cancelled`)."""
         try:
             self.uv = self._uv()
@@ -98,6 +100,8 @@ class EnvironmentBuilder:
         try:
             self._install(framework)
         except InstallFailed as failed:
+            if unreachable(failed.lines):
+                raise
             framework = self._install_nearest(framework, failed)
         self._add_base()
         self._import_once()
@@ -346,6 +350,14 @@ class EnvironmentBuilder:
     def _failed(self, failed: InstallFailed) -> ModelError:
         for line in failed.lines:
             self.installer.log(f"environment: {line[:1000]}")
+        if unreachable(failed.lines):
+            return ModelError(
+                UNREACHABLE,
+                f"the model's environment ({self.spec.shown()}) can't be built: "
+                "no index of packages can be reached from the server",
+                hint="Give the server an index (PIP_INDEX_URL), or put wheels into a folder "
+                "wheels/ beside requirements.txt: pip download -r requirements.txt -d wheels",
+            )
         lines = [line[-_LINE_CHARS_MAX:] for line in failed.lines[-_LINES_MAX:]]
         last = "\n".join(lines) or "the installer wrote nothing"
         return ModelError(

@@ -42,6 +42,10 @@ _NOT_PASSED: Final = frozenset(
      "UV_CACHE_DIR", "UV_PYTHON", "UV_PROJECT_ENVIRONMENT", "UV_SYSTEM_PYTHON", "UV_TARGET")
 )  # fmt: skip
 _CONFIG_FILES: Final = ("~/.config/pip/pip.conf", "~/.pip/pip.conf")
+#: What pip and uv write where an index does not answer, in the words of their libraries.
+_UNREACHABLE: Final = ("connection broken by", "NewConnectionError", "NameResolutionError",
+                       "Max retries exceeded", "Could not connect", "Connection refused",
+                       "dns error", "error sending request", "Network is unreachable")  # fmt: skip
 _UV_FILES: Final = ("/etc/uv/uv.toml",)
 _SYSTEM_FILES: Final = ("/etc/pip.conf", "/etc/xdg/pip/pip.conf", *_UV_FILES)
 #: Settings of uv that say where packages come from.
@@ -236,6 +240,11 @@ def installer_environment(home: Path, temporary: Path, cache: Path) -> dict[str,
         "PIP_PROGRESS_BAR": "off",
         "NO_COLOR": "1",
     }
+
+
+def unreachable(lines: Iterable[str]) -> bool:
+    """Whether pip or uv says that it could not even ask an index."""
+    return any(sign in line for line in lines for sign in _UNREACHABLE)
 
 
 def uv_names_index(environ: Mapping[str, str]) -> bool:

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from penstock.clock import Clock, SystemClock
+from penstock.errors import ModelError
 from penstock.runtimes import registry
 from penstock.runtimes.base import INSTALLING, LoadContext
 from penstock.runtimes.environments import interpreters
-from penstock.runtimes.environments.build import EnvironmentBuilder
+from penstock.runtimes.environments.build import UNREACHABLE, EnvironmentBuilder
 from penstock.runtimes.environments.installer import Installer, size_of
 from penstock.runtimes.environments.packed import digest_of
-from penstock.runtimes.environments.requirements import read_requirements
+from penstock.runtimes.environments.requirements import name_of, read_requirements
 from penstock.runtimes.environments.settings import EnvironmentSettings
 from penstock.runtimes.environments.spec import EnvironmentSpec, without_named
 from penstock.runtimes.environments.store import (
@@ -72,11 +74,15 @@ class Provider:
     root: Path
     settings: EnvironmentSettings
     clock: Clock = field(default_factory=SystemClock)
+    #: what a model does without, and why; for the error if it can't be loaded so
+    missing: str = ""
 
     def provide(
         self, context: LoadContext, cancelled: threading.Event, *, seconds: float
     ) -> EnvironmentLease | None:
-        """The environment for one model, without those inside it. None: it needs none.
+        """The environment for one model, without those inside it. None: it needs none, or no index
+        can be reached for what its image or its file stands for: then the server's own serves as
+        if environments were off.
 
         Raises PenstockError; then nothing is left of what was begun.
         """
@@ -85,7 +91,14 @@ class Provider:
             return None
         context.phase(INSTALLING)
         read = (str(context.model_dir),)
-        return self.obtain(spec, cancelled, seconds=seconds, log=context.log, read=read)
+        try:
+            return self.obtain(spec, cancelled, seconds=seconds, log=context.log, read=read)
+        except ModelError as error:
+            if error.code != UNREACHABLE or not spec.may_be_own:
+                raise
+            self.missing = f"{error.message}; {_own_instead(spec)}"
+            context.log(f"environment: {self.missing}")
+            return None
 
     def obtain(
         self,
@@ -139,6 +152,19 @@ class Provider:
 
 def _said(made: EnvironmentMade) -> list[str]:
     return [f"Python {made.python}", *made.framework, *made.notes]
+
+
+def _own_instead(spec: EnvironmentSpec) -> str:
+    """What the server's own environment has of the libraries in `spec`."""
+    there, not_there = [], []
+    for name in map(name_of, spec.framework):
+        try:
+            there.append(f"{name} {importlib.metadata.version(name)}")
+        except importlib.metadata.PackageNotFoundError:
+            not_there.append(name)
+    has = f"with {', '.join(there)}" if there else ""
+    lacks = f"without {', '.join(not_there)}" if not_there else ""
+    return f"the server's own environment is used, {' and '.join(filter(None, (has, lacks)))}"
 
 
 def contexts_of(context: LoadContext) -> dict[str, LoadContext]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from penstock.runtimes.environments import interpreters
 from penstock.runtimes.environments.interpreters import Interpreter
 from penstock.runtimes.environments.requirements import RequirementSet, name_of
 
@@ -38,6 +39,14 @@ class EnvironmentSpec:
     @property
     def is_empty(self) -> bool:
         return self.requirements.is_empty and not self.framework and self.packed is None
+
+    @property
+    def may_be_own(self) -> bool:
+        """Whether the server's own environment may stand for it: the model itself asks for nothing,
+        and for no other Python."""
+        return (
+            self.requirements.is_empty and self.packed is None and self.python == interpreters.own()
+        )
 
     @property
     def key(self) -> str:
