@@ -193,6 +193,11 @@ def test_torchscript_is_served_as_the_toolkit_chooses_it(tmp_path: Path) -> None
     torchscript(tmp_path / "net.pth")
     description = found(tmp_path, PYTORCH).description
     assert (description.file, description.handler) == ("net.pth", f"{HANDLERS}pytorch")
+    assert description.runtime == found(tmp_path).description.runtime == "torchscript"
+    assert found(tmp_path).description.handler == "penstock.runtimes.torchscript.handler"
+    for image in (PYTORCH, ""):
+        lanes = found(tmp_path, image, TS_DEFAULT_WORKERS_PER_MODEL="2").description.lanes
+        assert lanes == 2
     torchscript(tmp_path / "model.pt")
     assert found(tmp_path, PYTORCH).description.file == "model.pt"
     (tmp_path / "model.pt").rename(tmp_path / "other.pt")

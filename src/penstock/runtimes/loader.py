@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from penstock.artifacts.description.description import Generation
+from penstock.core.models.runtime_choice import RefuseFile, TryRuntime, decide
 from penstock.errors import ModelError
 from penstock.runtimes import registry
 from penstock.runtimes.base import LaneListener, LoadContext, PayloadRuntime, TensorRuntime
@@ -24,41 +25,37 @@ def with_runtime(context: LoadContext) -> LoadContext:
     Raises ModelError with the reasons of both, where the other one does not take it either.
     """
     description = context.description
-    if not description.runtime_fallback:
-        return context
-    record = registry.record(description.runtime)
-    other = registry.record(description.runtime_fallback)
-    refusal = _refused(context)
-    if refusal is None:
-        return replace(context, description=replace(description, runtime_fallback=""))
-    name = f"{record.name} does not take {description.file}"
-    reason = f"{name}: {refusal.reason}"
-    replaced = replace(
-        context,
-        description=replace(
-            description, runtime=other.name, runtime_fallback="", runtime_reason=reason
-        ),
-    )
-    again = _refused(replaced)
-    if again is not None:
+    runtimes = [name for name in (description.runtime, description.runtime_fallback) if name]
+    refusals: list[str] = []
+    while isinstance(choice := decide(description.file, runtimes, refusals), TryRuntime):
+        refusals.append(_refusal(_of_runtime(context, choice.runtime)))
+    if isinstance(choice, RefuseFile):
         raise ModelError(
             "model-unreadable",
-            f"{reason}; and {other.name} does not take it either: {again.reason}",
+            choice.reason,
             hint="Compare the file with the original. If it is whole, export it with operators "
             "of the standard domain and an older opset, or serve it by a code/inference.py.",
         )
-    context.log(f"{reason}; it is served by {other.name}")
-    return replaced
+    if choice.reason:
+        context.log(f"{choice.reason}; it is served by {choice.runtime}")
+        context = _of_runtime(context, choice.runtime, runtime_reason=choice.reason)
+    return _of_runtime(context, choice.runtime, runtime_fallback="")
 
 
-def _refused(context: LoadContext) -> FileRefusal | None:
-    """Why the context's runtime does not take the file; a crash is a reason, too."""
+def _of_runtime(context: LoadContext, runtime: str, **changes: Any) -> LoadContext:
+    description = replace(context.description, runtime=runtime, **changes)
+    return replace(context, description=description)
+
+
+def _refusal(context: LoadContext) -> str:
+    """Why the context's runtime does not take the file; "" = it does. A crash is a reason, too."""
     try:
-        return _try(context, context.description.file, hint=_NAMED)
+        refusal = _try(context, context.description.file, hint=_NAMED)
     except ModelError as error:
         if error.code != "model-crashes-runtime":
             raise
-        return FileRefusal(error.message)
+        return error.message
+    return "" if refusal is None else refusal.reason
 
 
 _NAMED = "Name the model file in model.yaml, relative to the artifact's root."

@@ -134,13 +134,13 @@ class RuntimeRecord:
     #: (root, environment): the model of an artifact with its own layout; None: it is none.
     layout: Callable[[Path, Mapping[str, str]], ModelDescription | None] | None = None
     #: SageMaker's toolkit, by the word in the image's name -> the module of ours with its default
-    #: functions. Only a runtime of user code has some.
+    #: functions, in place of `handler`
     handlers: Mapping[str, str] = field(default_factory=dict)
     #: Lanes that the model's environment asks for. Raises CallerError for a variable that can't be
     #: honoured.
     lanes_asked: Callable[[Mapping[str, str]], int] = lambda environment: 1
-    #: As `layout`, for what is asked last: the artifact has no other layout. Raises CallerError
-    #: where the model is known and can't be served as it is.
+    #: As `layout`, for what is asked last: the artifact has no other layout, and is no file of
+    #: another runtime. Raises CallerError where the model is known and can't be served as it is.
     lone: Callable[[Path, Mapping[str, str]], ModelDescription | None] | None = None
     triton: Mapping[str, str] = field(
         default_factory=dict
@@ -182,7 +182,7 @@ class RuntimeRecord:
     @property
     def reads_files(self) -> bool:
         """Whether a file alone is a model of it, without code or configuration beside it."""
-        return self.has(Interface.TENSORS) or self.predicts
+        return self.has(Interface.TENSORS) or bool(self.handler)
 
     def has(self, *interfaces: Interface) -> bool:
         """Whether it has any of these interfaces."""

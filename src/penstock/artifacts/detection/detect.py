@@ -255,12 +255,17 @@ def _describe(
         entry = triton_models.describe_entry(root, folder, runtime=wanted, trusted=trust.operator)
         return entry, folder
     readers = tuple(one for one in _wanted(wanted) if one.reads_files)
-    bare = _beside_image(root, image, readers, trust) or _bare_model(root, readers, trust)
-    bare = bare or _lone_model(root, environment, wanted, trust)
+    tables = tuple(one for one in readers if one.task != "payload")
+    bare = (
+        _beside_image(root, image, readers, trust)
+        or _bare_model(root, tables, environment, trust)
+        or _bare_model(root, readers, environment, trust)
+        or _of_own_layout(root, environment, _wanted(wanted), last=True)
+    )
     if bare is not None and hint.kind == "unknown" and not is_aws_image(image):
         raise not_mapped(image, f"nothing but the name of {bare.file} says what the artifact is")
     if bare is not None:
-        return bare, root
+        return completed_code(bare, root, hint.toolkit, environment), root
     unknown = layout_unknown(root, trusted=trust.operator or trust.maker)
     if hint.kind == "unknown" and unknown.code == "artifact-layout-unknown":
         raise not_mapped(image, unknown.message)
@@ -273,10 +278,15 @@ def _wanted(wanted: str, *interfaces: Interface) -> tuple[RuntimeRecord, ...]:
 
 
 def _of_own_layout(
-    root: Path, environment: Mapping[str, str], records: Iterable[RuntimeRecord]
+    root: Path,
+    environment: Mapping[str, str],
+    records: Iterable[RuntimeRecord],
+    *,
+    last: bool = False,
 ) -> ModelDescription | None:
     for record in records:
-        found = record.layout(root, environment) if record.layout is not None else None
+        layout = record.lone if last else record.layout
+        found = layout(root, environment) if layout is not None else None
         if found is not None:
             return found
     return None
@@ -326,14 +336,17 @@ def _beside_image(
 def _suffixes(records: tuple[RuntimeRecord, ...]) -> Iterator[str | tuple[str, ...]]:
     """Graphs first, by their suffixes; then files that a library alone loads; last those that can
     run code."""
-    graphs = [one for one in records if not one.predicts]
+    graphs = [one for one in records if not one.handler]
     yield from dict.fromkeys(suffix for one in graphs for suffix in one.suffixes)
-    yield tuple(suffix for one in records if one.predicts for suffix in one.suffixes)
+    yield tuple(suffix for one in records if one.handler for suffix in one.suffixes)
     yield tuple(suffix for one in records for suffix in one.pickles)
 
 
 def _bare_model(
-    root: Path, records: tuple[RuntimeRecord, ...], trust: Trust
+    root: Path,
+    records: tuple[RuntimeRecord, ...],
+    environment: Mapping[str, str],
+    trust: Trust,
 ) -> ModelDescription | None:
     """The description of a lone model file; the first of `records` that loads it is its runtime."""
     file = find_model_file(
@@ -353,7 +366,8 @@ def _bare_model(
         runtime=record.name,
         task=record.task,
         file=file,
-        batching=Batching(rows_max=facts.rows_max),
+        lanes=record.lanes_asked(environment),
+        batching=Batching(rows_max=facts.rows_max) if record.task == "tensor" else Batching(),
         framework=facts.framework or record.framework,
         handler=record.handler,
     )
@@ -367,20 +381,6 @@ def _bare_model(
         runtime_fallback=next((one.name for one in later if one.reads(root / file)), ""),
         runtime_reason=reason,
     )
-
-
-def _lone_model(
-    root: Path, environment: Mapping[str, str], wanted: str, trust: Trust
-) -> ModelDescription | None:
-    for record in registry.records():
-        if record.lone is None or wanted not in ("", record.name):
-            continue
-        found = record.lone(root, environment)
-        if found is not None:
-            if found.file:
-                record.checked(root, found.file, trusted=trust.loads(record))
-            return dataclasses.replace(found, framework=record.framework, handler=record.handler)
-    return None
 
 
 def _with_strings(path: Path) -> list[RuntimeRecord]:

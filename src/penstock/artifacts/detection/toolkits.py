@@ -15,10 +15,9 @@ from typing import Final
 
 from penstock.artifacts.description.description import ModelDescription
 from penstock.artifacts.detection.generation_layout import is_language_model
-from penstock.artifacts.detection.torch_files import TORCHSCRIPT, kind_of
 from penstock.artifacts.files.user_code import code_facts
 from penstock.runtimes import registry
-from penstock.runtimes.record import Interface, RuntimeRecord
+from penstock.runtimes.record import Interface
 
 #: (package, toolkit): a package before others may be imported together with them.
 _OF_PACKAGES: Final = (
@@ -34,13 +33,12 @@ _BUILDS_ON: Final = {"huggingface": frozenset({"pytorch"})}
 
 _WEIGHTS: Final = ("*.safetensors", "pytorch_model*.bin")
 _GRAPHS: Final = ("*.onnx", "*.xml", "onnx/*.onnx")
-_TORCHSCRIPT: Final = ("*.pt", "*.pth")
 
 
 def completed_code(
     description: ModelDescription, root: Path, toolkit: str, environment: Mapping[str, str]
 ) -> ModelDescription:
-    """A description of user code, with the module of default functions where one is known.
+    """The description with the module of default functions, where its runtime has toolkits.
 
     `toolkit`: of the image; "" = by the code's imports. Raises CallerError
     (`variable-not-served`).
@@ -49,10 +47,10 @@ def completed_code(
     if not record.handlers or description.triton_python:
         return description
     record.lanes_asked(environment)  # refuses what can't be honoured
-    if description.handler or not description.file.endswith(".py"):
-        return description
-    toolkit = toolkit or toolkit_of(code_facts(root / description.file).imports)
-    return dataclasses.replace(description, handler=record.handlers.get(toolkit, ""))
+    if description.file.endswith(".py") and not toolkit:
+        toolkit = toolkit_of(code_facts(root / description.file).imports)
+    handler = record.handlers.get(toolkit, description.handler)
+    return dataclasses.replace(description, handler=handler)
 
 
 def toolkit_of(imports: Iterable[str]) -> str:
@@ -68,16 +66,11 @@ def toolkit_of(imports: Iterable[str]) -> str:
 def without_code(
     root: Path, toolkit: str, environment: Mapping[str, str]
 ) -> ModelDescription | None:
-    """The model of a toolkit that serves files without code; None: it can't serve these."""
-    record = _record()
-    if toolkit == "huggingface":
-        file = _hugging_face_file(root)
-    elif toolkit == "pytorch":
-        file = _torchscript_file(root)
-    else:
-        return None
+    """The model of a toolkit that serves weights without code; None: it can't serve these."""
+    file = _hugging_face_file(root) if toolkit == "huggingface" else ""
     if not file:
         return None
+    record = next(one for one in registry.records() if toolkit in one.handlers)
     return ModelDescription(
         runtime=record.name,
         task=record.task,
@@ -96,10 +89,6 @@ def served_as_it_is(root: Path, toolkit: str, environment: Mapping[str, str]) ->
     return any(layout(root, environment) is not None for layout in layouts)
 
 
-def _record() -> RuntimeRecord:
-    return next(one for one in registry.records(Interface.PAYLOAD) if one.handlers)
-
-
 def _hugging_face_file(root: Path) -> str:
     """The configuration of a model whose weights `transformers` loads. Language models have engines
     of their own, and a graph that was exported has a faster runtime."""
@@ -109,11 +98,3 @@ def _hugging_face_file(root: Path) -> str:
         return ""
     weights = any(next(root.glob(pattern), None) for pattern in _WEIGHTS)
     return "config.json" if weights else ""
-
-
-def _torchscript_file(root: Path) -> str:
-    """`model.pt`, or the only file of its kind, as the toolkit chooses; "" unless TorchScript."""
-    files = [path for pattern in _TORCHSCRIPT for path in sorted(root.glob(pattern))]
-    named = [path for path in files if path.name == "model.pt"]
-    chosen = named or files
-    return chosen[0].name if len(chosen) == 1 and kind_of(chosen[0]) == TORCHSCRIPT else ""

@@ -12,13 +12,8 @@ import zipfile
 from pathlib import Path
 from typing import Final
 
-from penstock.artifacts.files.paths import shown
-from penstock.errors import CallerError
-
 TORCHSCRIPT, MODULE, WEIGHTS, EXPORTED = "torchscript", "module", "weights", "exported"
 
-_SUFFIXES: Final = (".pt", ".pth", ".ts", ".torchscript", ".bin", ".ckpt")
-_USUAL: Final = ("model.pt", "model.pth")
 _PICKLE_BYTES_MAX: Final = 64 * 2**20
 #: What a dictionary of tensors is pickled with.
 _PLAIN: Final = (
@@ -68,26 +63,6 @@ def classes_of(pickled: bytes) -> list[str]:
         if not plain:
             found.append(f"{module}.{name}")
     return found
-
-
-def torch_file(root: Path, kind: str) -> str:
-    """The file of this kind at the top of `root`; "" if there is none.
-
-    Raises CallerError (`artifact-ambiguous`) if several could be meant.
-    """
-    names = sorted(
-        path.name
-        for path in root.iterdir()
-        if path.name.endswith(_SUFFIXES) and path.is_file() and kind_of(path) == kind
-    )
-    usual = [name for name in _USUAL if name in names]
-    if len(names) > 1 and len(usual) != 1:
-        raise CallerError(
-            "artifact-ambiguous",
-            f"several model files: {', '.join(shown(name) for name in names[:10])}",
-            hint="Add a model.yaml that says `file: ...`, or pack one model per artifact.",
-        )
-    return (usual or names or [""])[0]
 
 
 def first_class(path: Path) -> str:

@@ -21,7 +21,7 @@ _COMPANIONS = ("openvino_tokenizer.xml", "openvino_detokenizer.xml")
 _USUAL_NAMES = (
     "model.xml", "openvino_model.xml", "model.onnx", "model_quantized.onnx",
     "xgboost-model", "model.ubj", "model.json", "model.txt", "model.cbm", "model.skops",
-    "model.joblib", "model.pkl", "model.pickle",
+    "model.joblib", "model.pkl", "model.pickle", "model.pt", "model.pth", "model.keras", "model.h5",
 )  # fmt: skip
 #: Most rows that are joined for a graph with a declared batch dimension; no request waits for it.
 _BATCHED_ROWS_MAX = 32

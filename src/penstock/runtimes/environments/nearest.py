@@ -1,8 +1,4 @@
-"""Of the versions that can be installed, the one nearest to the version that an image names.
-
-The newest of the same minor version; else the newest of the next higher minor version that has one,
-because a library mostly reads what its former versions wrote; else the newest below.
-"""
+"""Which version a requirement names, and which of those that pip lists is nearest to it."""
 
 from __future__ import annotations
 
@@ -10,11 +6,11 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
+from penstock.core.models.nearest_version import nearest_version
 from penstock.runtimes.environments.requirements import parsed
 
 _LISTED: Final = "(from versions: "
 _NUMBERS: Final = re.compile(r"[0-9]+(?:\.[0-9]+)*")
-_FINAL: Final = re.compile(r"[0-9]+(?:\.[0-9]+)+(?:\+[\w.]+)?")
 
 
 def pinned(line: str) -> str | None:
@@ -28,23 +24,8 @@ def pinned(line: str) -> str | None:
 
 def nearest(wanted: str, told: Iterable[str]) -> str:
     """`told`: the lines of pip, which names those that it may take; "" where it names none."""
-    versions = set()
+    versions: set[str] = set()
     for line in told:
         listed = line.partition(_LISTED)[2].partition(")")[0]
         versions |= {each.strip() for each in listed.split(",")}
-    numbers = {_numbers(each): each for each in versions if _FINAL.fullmatch(each)}
-    if not numbers:
-        return ""
-    if wanted in numbers.values():
-        return wanted
-    minor = _numbers(wanted)[:2]
-    same = [each for each in numbers if each[:2] == minor]
-    higher = sorted(each for each in numbers if each[:2] > minor)
-    if not same and higher:
-        same = [each for each in higher if each[:2] == higher[0][:2]]
-    return numbers[max(same or numbers)]
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    numbers = tuple(int(each) for each in version.partition("+")[0].split("."))
-    return (*numbers, *(0,) * (2 - len(numbers)))
+    return nearest_version(wanted, versions)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from penstock.artifacts.description.description import ModelDescription
 from penstock.artifacts.detection import keras_files
-from penstock.artifacts.files.model_files import FileFacts, find_model_file
+from penstock.artifacts.files.model_files import FileFacts
 from penstock.core.models.memory_need import MemoryRule
 from penstock.runtimes.record import Interface, RuntimeRecord
 
@@ -22,14 +20,6 @@ def _check(root: Path, file: str, trusted: bool) -> FileFacts:
     return FileFacts()
 
 
-def _lone(root: Path, environment: Mapping[str, str]) -> ModelDescription | None:
-    """Raises CallerError (`artifact-ambiguous`)."""
-    file = find_model_file(root, RECORD.suffixes, _is_keras)
-    if not file:
-        return None
-    return ModelDescription(runtime=RECORD.name, task=RECORD.task, file=file)
-
-
 RECORD: Final = RuntimeRecord(
     name="keras",
     title="Keras models (*.keras, *.h5), by Keras in a worker process",
@@ -40,7 +30,6 @@ RECORD: Final = RuntimeRecord(
     suffixes=(".keras", ".h5", ".hdf5"),
     recognises=_is_keras,
     check=_check,
-    lone=_lone,
     framework=("keras>=3", "tensorflow-cpu"),
     handler="penstock.runtimes.keras.handler",
 )

@@ -32,13 +32,11 @@ def _layout(root: Path, environment: Mapping[str, str]) -> ModelDescription | No
         return None
     _refuse_tensorflow(root, file)
     return ModelDescription(
-        runtime=RECORD.name, task=RECORD.task, file=file, lanes=_lanes_asked(environment)
+        runtime=RECORD.name,
+        task=RECORD.task,
+        file=file,
+        lanes=toolkit_variables.lanes_asked(environment),
     )
-
-
-def _lanes_asked(environment: Mapping[str, str]) -> int:
-    toolkit_variables.refuse(environment)
-    return toolkit_variables.workers(environment)
 
 
 def _code_file(root: Path, environment: Mapping[str, str]) -> str:
@@ -108,7 +106,7 @@ RECORD: Final = RuntimeRecord(
         "huggingface": "penstock.runtimes.toolkits.huggingface",
         "xgboost": "penstock.runtimes.toolkits.xgboost",
     },
-    lanes_asked=_lanes_asked,
+    lanes_asked=toolkit_variables.lanes_asked,
     triton={"python": "model.py"},
     options=frozenset({"triton_python", "requirements"}),
     shared="workers",

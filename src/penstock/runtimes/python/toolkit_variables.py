@@ -215,6 +215,12 @@ def notes(environment: Mapping[str, str]) -> list[str]:
     return lines
 
 
+def lanes_asked(environment: Mapping[str, str]) -> int:
+    """As `workers`. Raises CallerError for any variable that can't be honoured."""
+    refuse(environment)
+    return workers(environment)
+
+
 def workers(environment: Mapping[str, str]) -> int:
     """Processes of a model; 1 where nothing is said. Raises CallerError (`environment-invalid`)."""
     name, given = _first(environment, [row.name for row in TABLE if row.workers])

@@ -17,9 +17,10 @@ _NAMED: Final = "model.pt"
 _SUFFIXES: Final = (".pt", ".pth")
 
 
-def default_model_fn(model_dir: str) -> Any:
-    """Loads model.pt, or the only *.pt or *.pth, by TorchScript."""
-    path = _model_file(Path(model_dir))
+def default_model_fn(model_dir: str, context: Any) -> Any:
+    """Loads the model's file by TorchScript; beside code model.pt, or the only *.pt or *.pth."""
+    file = context.manifest["model"]["serializedFile"]
+    path = _model_file(Path(model_dir)) if file.endswith(".py") else Path(model_dir, file)
     torch = bodies.library("torch", _IMAGE)
     try:
         return torch.jit.load(str(path), map_location=_device(torch)).to(_device(torch))

@@ -2,26 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from penstock.artifacts.description.description import ModelDescription
-from penstock.artifacts.detection.torch_files import TORCHSCRIPT, kind_of, torch_file
+from penstock.artifacts.detection.torch_files import TORCHSCRIPT, kind_of
 from penstock.core.models.memory_need import MemoryRule
+from penstock.runtimes.python import toolkit_variables
 from penstock.runtimes.record import Interface, RuntimeRecord
 
 
 def _is_torchscript(path: Path) -> bool:
     return kind_of(path) == TORCHSCRIPT
-
-
-def _lone(root: Path, environment: Mapping[str, str]) -> ModelDescription | None:
-    """Raises CallerError (`artifact-ambiguous`)."""
-    file = torch_file(root, TORCHSCRIPT)
-    if not file:
-        return None
-    return ModelDescription(runtime=RECORD.name, task=RECORD.task, file=file)
 
 
 RECORD: Final = RuntimeRecord(
@@ -34,7 +25,8 @@ RECORD: Final = RuntimeRecord(
     understood="a TorchScript file (*.pt, *.pth, *.ts)",
     suffixes=(".pt", ".pth", ".ts", ".torchscript"),
     recognises=_is_torchscript,
-    lone=_lone,
     framework=("torch",),
     handler="penstock.runtimes.torchscript.handler",
+    handlers={"pytorch": "penstock.runtimes.toolkits.pytorch"},
+    lanes_asked=toolkit_variables.lanes_asked,
 )
