@@ -117,6 +117,10 @@ class Batches(Work):
                 deadline=request.deadline, alone=request.alone, now=now,
             )  # fmt: skip
 
+    def status(self) -> dict[str, Any]:
+        status: Callable[[], dict[str, Any]] = getattr(self._engine, "status", dict)
+        return status()
+
     def cancelled(self, request: Request) -> None:
         """A batch whose requests were all cancelled may end sooner, if its engine can do that."""
         if self._item_unwanted is not None:

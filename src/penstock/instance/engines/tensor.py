@@ -225,6 +225,10 @@ class PackedTensorEngine(TensorBodies):
         )
         return Payload(meta, pack(item.data), asked=request)
 
+    def status(self) -> dict[str, Any]:
+        series = getattr(self._runtime, "code_metrics", None)
+        return {"code_metrics": series} if series else {}
+
     def item_unwanted(self, request: Request) -> None:
         """The model's code may look whether it was cancelled."""
         if self._mark is None:
