@@ -38,6 +38,7 @@ from penstock.packaging.package_spec import PackageKeys
 from penstock.runtimes import registry
 from penstock.runtimes.pipeline.file import PipelineKeys
 from penstock.runtimes.python import toolkit_variables
+from penstock.runtimes.python.pb_utils import offered
 from penstock.sim.scenario import Scenario
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -422,6 +423,21 @@ def runtimes() -> str:
     return "\n".join([*lines, ""])
 
 
+def names_for_triton() -> str:
+    """What each name of Triton's module for Python models does here."""
+    lines = [
+        "# Names for Triton's Python models",
+        "",
+        "Generated from the code; do not edit. A model in a Triton repository whose backend is",
+        "`python` imports them from `triton_python_backend_utils`.",
+        "",
+        "| name | here |",
+        "| --- | --- |",
+    ]
+    lines += [f"| `{name}` | {words} |" for name, words in offered.TABLE.items()]
+    return "\n".join([*lines, ""])
+
+
 def variables_of_toolkits() -> str:
     """What becomes of each environment variable that SageMaker's toolkits read."""
     lines = [
@@ -455,6 +471,7 @@ def pages() -> dict[str, str]:
         "runtimes.md": runtimes(),
         "security-members.md": security(),
         "toolkit-variables.md": variables_of_toolkits(),
+        "triton-python.md": names_for_triton(),
         "../howto/refused.md": refused.page(),
     } | {f"schemas/{name}.json": json_schema(kind) for name, kind in FILES.items()}
 

@@ -31,6 +31,7 @@ def one(number):
 class TritonPythonModel:
     def initialize(self, args):
         import json
+        self.cancelled = 0
         config = json.loads(args["model_config"])
         assert pb_utils.using_decoupled_model_transaction_policy(config)
 
@@ -47,6 +48,8 @@ class TritonPythonModel:
             sender = request.get_response_sender()
             if how == "later":
                 threading.Thread(target=self.send, args=(sender, n, how)).start()
+            elif how == "cancelled":
+                sender.send(one(self.cancelled), FINAL)
             elif how == "endless":
                 threading.Thread(target=self.endless, args=(sender, request)).start()
             else:
@@ -79,8 +82,7 @@ class TritonPythonModel:
             number += 1
             time.sleep(0.001)
         assert sender.is_cancelled()
-        with open(os.environ["TELLS"], "w") as file:
-            file.write("cancelled")
+        self.cancelled += 1
 """
 #: Answers by a sender although it is not decoupled, from another thread.
 SENDER = """
@@ -107,10 +109,8 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InstanceProcess
         root / "repository" / "repeater", REPEATER, inputs=INPUTS, outputs=Y, rows_max=0,
         more="model_transaction_policy { decoupled: true }",
     )  # fmt: skip
-    tells = root / "tells"
     with instance(root) as running:
-        environment = {"TELLS": str(tells)}
-        source = {"uri": f"file://{root / 'repository'}", "environment": environment}
+        source = {"uri": f"file://{root / 'repository'}"}
         loaded = running.client().load(1, root, source=source)
         assert loaded.get("ok"), loaded
         yield running
@@ -129,33 +129,23 @@ def begin(client: StreamClient, n: int, how: str, operation: str = "generate_str
 
 
 def events(answer: Generated) -> list[Any]:
-    pieces = [
-        frame.payload[frame.meta_bytes :] for frame in answer.frames if frame.kind == frames.CHUNK
-    ]
-    assert all(piece.startswith(b"data: ") and piece.endswith(b"\n\n") for piece in pieces)
-    return [json.loads(piece[6:]) for piece in pieces]
-
-
-def error(answer: Generated) -> dict[str, Any]:
-    last = answer.frames[-1]
-    assert last.kind == frames.ERROR
-    told: dict[str, Any] = json.loads(frames.decode_reply(last.payload, last.meta_bytes).body)
-    return told
+    assert all(each.startswith(b"data: ") and each.endswith(b"\n\n") for each in answer.chunks)
+    return [json.loads(each[6:]) for each in answer.chunks]
 
 
 @pytest.mark.parametrize("how", ["here", "marked", "later"])
 @pytest.mark.parametrize("n", [1, 2, 100])
 def test_every_response_comes_once_and_in_order(client: StreamClient, how: str, n: int) -> None:
     answer = client.whole(begin(client, n, how))
-    assert answer.frames[-1].kind == frames.END
+    assert answer.kind == frames.END
     assert events(answer) == [
-        {"model_name": "m", "model_version": "1", "y": number, "at": number} for number in range(n)
+        {"model_name": "e", "model_version": "1", "y": number, "at": number} for number in range(n)
     ]
 
 
 def test_an_answer_may_have_no_response_at_all(client: StreamClient) -> None:
     answer = client.whole(begin(client, 0, "here"))
-    assert [frame.kind for frame in answer.frames] == [frames.END]
+    assert (answer.kind, answer.chunks) == (frames.END, [])
 
 
 def test_many_streams_at_once_have_their_own_responses(client: StreamClient) -> None:
@@ -179,20 +169,18 @@ def test_what_goes_wrong_ends_the_answer_with_its_cause(
 ) -> None:
     answer = client.whole(begin(client, 2, how))
     assert len(events(answer)) == came
-    assert words in error(answer)["message"]
-    assert error(answer)["original_status"] == status
+    assert words in answer.error["message"]
+    assert answer.error["original_status"] == status
 
 
 def test_generate_has_the_one_response_and_says_so_where_there_are_more(
     client: StreamClient,
 ) -> None:
     answer = client.whole(begin(client, 1, "here", "generate"))
-    (frame,) = answer.frames
-    body = frames.decode_reply(frame.payload, frame.meta_bytes).body
-    assert json.loads(body) == {"model_name": "m", "model_version": "1", "y": 0, "at": 0}
+    assert answer.json == {"model_name": "e", "model_version": "1", "y": 0, "at": 0}
     for n in (0, 2):
         refused = client.whole(begin(client, n, "here", "generate"))
-        assert "generate_stream" in error(refused)["message"]
+        assert "generate_stream" in refused.error["message"]
 
 
 def by_grpc(n: int, how: str) -> bytes:
@@ -212,8 +200,7 @@ def test_over_grpc_only_the_last_response_is_marked_final(
         1, by_grpc(3, how), door="oip-grpc", content_type="application/x-oip-grpc",
         asked={"operation": "stream_infer"},
     )  # fmt: skip
-    chunks = [frame for frame in answer.frames if frame.kind == frames.CHUNK]
-    told = [ModelInferResponse.FromString(each.payload[each.meta_bytes :]) for each in chunks]
+    told = [ModelInferResponse.FromString(each) for each in answer.chunks]
     assert [np.frombuffer(each.raw_output_contents[0], np.int64)[0] for each in told] == [0, 1, 2]
     assert [each.id for each in told] == ["g"] * 3
     final = [each.parameters["triton_final_response"].bool_param for each in told]
@@ -224,20 +211,15 @@ def test_over_grpc_only_the_last_response_is_marked_final(
 def test_where_one_answer_is_asked_for_it_is_refused(client: StreamClient, door: str) -> None:
     kind = "application/x-oip-grpc" if door == "oip-grpc" else "application/json"
     refused = client.ask(1, by_grpc(1, "here"), door=door, content_type=kind)
-    assert "decoupled" in error(refused)["message"]
-    assert error(refused)["original_status"] == 501
+    assert "decoupled" in refused.error["message"]
+    assert refused.error["original_status"] == 501
 
 
-def test_a_cancelled_request_is_told_to_the_model(
-    client: StreamClient, served: InstanceProcess
-) -> None:
-    tells = Path(served.log).parent / "tells"
+def test_a_cancelled_request_is_told_to_the_model(client: StreamClient) -> None:
     ident = begin(client, 0, "endless")
     client.begun(ident)
-    client.socket.sendall(frames.encode(frames.CANCEL, ident))
-    wait_until(lambda: tells.exists() and tells.read_text() == "cancelled")
-    answer = client.whole(begin(client, 2, "later"))
-    assert len(events(answer)) == 2
+    client.cancel(ident)
+    wait_until(lambda: events(client.whole(begin(client, 0, "cancelled")))[0]["y"] == 1)
 
 
 def test_a_reader_that_stops_makes_the_model_wait(
@@ -258,8 +240,8 @@ def test_the_end_of_the_process_ends_the_answers_that_it_had_begun(client: Strea
     begun = begin(client, 0, "endless")
     client.begun(begun)
     killer = client.whole(begin(client, 1, "dies"))
-    assert error(killer)["code"] == "stream-broken"
-    assert error(client.whole(begun))["code"] == "stream-broken"
+    assert killer.error["code"] == "stream-broken"
+    assert client.whole(begun).error["code"] == "stream-broken"
     client.event("copy-ready")
     assert len(events(client.whole(begin(client, 2, "here")))) == 2
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from tests.kit import triton_files as files
 from tests.kit.instances import FrameAnswer, FrameClient, instance
+from tests.kit.polling import wait_until
 
 from penstock.wire.oip_messages import ModelInferRequest, ModelInferResponse
 
@@ -150,3 +152,63 @@ def test_an_error_has_the_status_of_its_code(client: FrameClient, copy: int, num
     error = ask(client, copy, float(number + 1)).error
     assert error["original_status"] == CODES[number]
     assert "so it is" in error["message"]
+
+
+#: What a model of Triton's examples does with metrics, and one that raises for 13.
+METERED = """
+class TritonPythonModel:
+    def initialize(self, args):
+        families = {
+            kind: pb_utils.MetricFamily(f"own_{kind.lower()}", f"a {kind}",
+                                        getattr(pb_utils.MetricFamily, kind))
+            for kind in ("COUNTER", "GAUGE", "HISTOGRAM")}
+        labels = {"model": args["model_name"]}
+        self.counter = families["COUNTER"].Metric(labels=labels)
+        self.gauge = families["GAUGE"].Metric(labels=labels)
+        self.histogram = families["HISTOGRAM"].Metric(labels=labels, buckets=[1, 2])
+
+    def execute(self, requests):
+        if any((given(request, "x") == 13).any() for request in requests):
+            raise RuntimeError("unlucky")
+        for request in requests:
+            x = float(given(request, "x").reshape(-1)[0])
+            self.counter.increment(x)
+            self.gauge.set(x)
+            self.histogram.observe(x)
+        assert self.gauge.value() == x
+        return [answer(y=given(request, "x")) for request in requests]
+"""
+
+
+def test_metrics_of_a_model_s_code_are_in_the_status(tmp_path: Path) -> None:
+    """And so is that a batch which raised was run again, which the log says too."""
+    files.python(
+        tmp_path / "r" / "metered", METERED, inputs=X, outputs=[("y", "FP32", [1])],
+        more="dynamic_batching { max_queue_delay_microseconds: 200000 }",
+    )  # fmt: skip
+    with instance(tmp_path) as running:
+        client = running.client()
+        client.serve(1, tmp_path / "r")
+        for x in (1.0, 1.5, 3.0):
+            assert ask(client, 1, x).json["outputs"][0]["data"] == [x]
+        tensor = {"name": "x", "datatype": "FP32", "shape": [1, 1]}
+        both = b""
+        for at, x in enumerate((13.0, 2.0)):
+            body = json.dumps({"inputs": [{**tensor, "data": [x]}]}).encode()
+            both += FrameClient.frame(900 + at, 1, body, door="oip")
+        client.socket.sendall(both)
+        assert "unlucky" in FrameAnswer(client.answer(900)).error["message"]
+        assert FrameAnswer(client.answer(901)).json["outputs"][0]["data"] == [2.0]
+
+        def series() -> dict[str, Any]:
+            (copy,) = client.control(op="status")["copies"]
+            return {each["name"]: each for each in copy.get("code_metrics", ())}
+
+        again = "penstock_model_batches_run_again_total"
+        wait_until(lambda: again in series() and series()["own_counter"]["value"] == 7.5)
+        told = series()
+        assert told["own_counter"]["labels"] == [["model", "metered"]]
+        assert told["own_gauge"]["value"] == 2.0
+        assert told["own_histogram"]["counts"] == [1, 2, 1]
+        assert told[again]["value"] == 1
+        assert "each is run again alone" in running.log.read_text()

@@ -126,6 +126,7 @@ TESTS_OF: dict[str, tuple[str, ...]] = {
     ),
     "core/deployment/slot_retries.py": ("core/test_core_attempts.py", *_RECONCILE),
     "core/backoff.py": ("core/test_core_backoff.py",),
+    "core/batching/caller_settings.py": ("core/test_core_caller_settings.py",),
     "core/batching/spec.py": _BATCHING,
     "core/batching/batcher.py": (*_BATCHING, "core/test_core_service_level.py"),
     "core/blame/bisection.py": ("core/blame/test_blame_bisection.py",),

@@ -183,6 +183,9 @@ class Observation:
             loop_lag=LagObserved.from_dict(status.get("loop_lag", {})),
             loaded_model_count=loaded_models(status),
             copies=self._copies.samples(view, status, now),
+            code_metrics=tuple(
+                series for one in status.get("copies", ()) for series in one.get("code_metrics", ())
+            ),
             **engines(status),
         )
 

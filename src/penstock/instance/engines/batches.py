@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from penstock.core.batching.batcher import RunBatch
+from penstock.core.batching.caller_settings import deadline_of, level_of
 from penstock.core.blame.poison_requests import WORKER_DIED_IN_COMPANY, reason_of_death
 from penstock.errors import ModelError, PenstockError
 from penstock.instance import broken, replies
@@ -80,12 +81,13 @@ class Batches(Work):
         request.decoded = decoded
         copy = self._copy
         rows_max = copy.spec.rows_max
+        priority, deadline = self._asked(request, decoded, now)
         if decoded.rows <= rows_max:
             request.data = data
             request.rows = decoded.rows
             request.number = copy.driver.add(
-                request, rows=decoded.rows, length=length, priority=request.priority,
-                deadline=request.deadline, alone=request.alone, now=now,
+                request, rows=decoded.rows, length=length, priority=priority,
+                deadline=deadline, alone=request.alone, now=now,
             )  # fmt: skip
             return
         queue_rows_max = copy.spec.queue_rows_max
@@ -113,9 +115,24 @@ class Batches(Work):
             if request.answered:
                 return
             part.number = copy.driver.add(
-                part, rows=part.rows, length=length, priority=request.priority,
-                deadline=request.deadline, alone=request.alone, now=now,
+                part, rows=part.rows, length=length, priority=priority,
+                deadline=deadline, alone=request.alone, now=now,
             )  # fmt: skip
+
+    def _asked(self, request: Request, decoded: Decoded, now: float) -> tuple[int, float | None]:
+        """(level, deadline), with what its caller says of them."""
+        metadata, spec = decoded.metadata, self._copy.spec
+        if metadata is None or not (metadata.priority or metadata.timeout_us):
+            return request.priority, request.deadline
+        level = level_of(metadata.priority, otherwise=request.priority, levels=spec.priorities)
+        timeout_s = metadata.timeout_us / 1e6
+        return level, deadline_of(
+            request.deadline, timeout_s, queue_wait_s_max=spec.queue_wait_s_max, now=now
+        )
+
+    def status(self) -> dict[str, Any]:
+        status: Callable[[], dict[str, Any]] = getattr(self._engine, "status", dict)
+        return status()
 
     def cancelled(self, request: Request) -> None:
         """A batch whose requests were all cancelled may end sooner, if its engine can do that."""

@@ -11,6 +11,7 @@ too long, the answer ends with an error: a reader that has stopped must not keep
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections import deque
 from collections.abc import Callable
 from typing import Any, Final
@@ -41,9 +42,10 @@ HELD_S_MAX: Final = 30.0
 class OpenAnswer:
     """A request whose responses may come."""
 
-    __slots__ = ("body", "count", "lane", "meta", "request", "run", "slot", "timer")
+    __slots__ = ("body", "count", "key", "lane", "meta", "request", "run", "slot", "timer")
 
-    def __init__(self, request: Request, lane: int, slot: int) -> None:
+    def __init__(self, key: int, request: Request, lane: int, slot: int) -> None:
+        self.key = key
         self.request = request
         self.lane = lane
         self.slot = slot  #: where the worker finds its marks; 0: it has none
@@ -54,11 +56,13 @@ class OpenAnswer:
 
 
 class DecoupledEngine(PackedTensorEngine):
-    """Begins answers. `opened` holds them by key until they end."""
+    """Begins answers. `opened` holds them by key, and `of_request` by request, until they end."""
 
     def __init__(self, runtime: Any, model: CodecModel, reshapes: Reshapes | None = None) -> None:
         super().__init__(runtime, model, reshapes)
         self.opened: dict[int, OpenAnswer] = {}
+        self.of_request: dict[Request, OpenAnswer] = {}
+        self._keys = itertools.count(1)
         #: Free slots by lane. What was freed last is taken last: code may still look at its marks.
         self._slots = {lane: _all_slots() for lane in range(runtime.lanes)}
 
@@ -78,10 +82,11 @@ class DecoupledEngine(PackedTensorEngine):
         free = self._slots[lane]
         slot = free.popleft() if free else 0
         self._runtime.mark(lane, slot, CANCELLED if request.answered else 0)
-        self.opened[request.number] = OpenAnswer(request, lane, slot)
+        answer = OpenAnswer(next(self._keys), request, lane, slot)
+        self.opened[answer.key] = self.of_request[request] = answer
         meta = pack_metadata(
             request.metadata or InferMetadata(), trace_context(request.meta),
-            key=request.number, slot=slot,
+            key=answer.key, slot=slot,
         )  # fmt: skip
         return Payload(meta, self._packed(item), asked=request)
 
@@ -96,9 +101,10 @@ class DecoupledEngine(PackedTensorEngine):
 
     def closed(self, request: Request, *, marks: int = 0) -> None:
         """Its responses have ended, or nobody wants more of them."""
-        answer = self.opened.pop(request.number, None)
+        answer = self.of_request.pop(request, None)
         if answer is None:
             return
+        del self.opened[answer.key]
         if answer.timer is not None:
             answer.timer.cancel()
         self._runtime.mark(answer.lane, answer.slot, marks)
@@ -132,12 +138,12 @@ class DecoupledBatches(Batches):
     # What becomes of a batch
 
     def _answer(self, request: Request, outputs: Any, run: BatchRun, run_us: int) -> None:
-        answer = self._answers.opened.get(request.number)
+        answer = self._answers.of_request.get(request)
         if answer is not None:
             answer.run = run
 
     def _given_back(self, request: Request, reason: str) -> None:
-        answer = self._answers.opened.get(request.number)
+        answer = self._answers.of_request.get(request)
         streamed = answer is not None and answer.count > 0
         self._answers.closed(request)
         if streamed:
@@ -235,7 +241,7 @@ class DecoupledBatches(Batches):
     def _going_on(self, answer: OpenAnswer) -> Callable[[], None]:
         def go_on() -> None:
             timer, answer.timer = answer.timer, None
-            if timer is not None and self._answers.opened.get(answer.request.number) is answer:
+            if timer is not None and answer.key in self._answers.opened:
                 timer.cancel()
                 self._answers.held(answer, False)
 

@@ -236,6 +236,10 @@ class PackedTensorEngine(TensorBodies):
             return outputs
         return InferAnswer(self._reshapes.outward(outputs), parameters_of(outputs))
 
+    def status(self) -> dict[str, Any]:
+        series = getattr(self._runtime, "code_metrics", None)
+        return {"code_metrics": series} if series else {}
+
     def item_unwanted(self, request: Request) -> None:
         """The model's code may look whether it was cancelled."""
         if self._mark is None:

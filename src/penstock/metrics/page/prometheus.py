@@ -36,6 +36,7 @@ from penstock.metrics.counts.totals import VariantTotals
 from penstock.metrics.loop_lag import LagObserved
 from penstock.metrics.models.model_delta import ModelDelta
 from penstock.metrics.models.model_registry import VariantModels
+from penstock.metrics.page.code_families import code_families
 from penstock.metrics.series.store import MetricStore
 from penstock.metrics.utilization.instances import InstanceSample, normalized
 
@@ -195,6 +196,7 @@ class PenstockCollector(Collector):
             yield gauge(catalogue.SERIES_BYTES, [((), self._store.bytes_used)])
         failures = item_failures.counts().items()
         yield counter(catalogue.ITEM_FAILURES, (((loop,), count) for loop, count in failures))
+        yield from code_families(self._registry.instances.values())
         build = InfoMetricFamily(catalogue.BUILD.name, catalogue.BUILD.help)
         build.add_metric([], {"version": penstock.__version__, "python": platform.python_version()})
         yield build

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from penstock.metrics.loop_lag import LagObserved
 from penstock.metrics.series.series import MetricKey, metric_key
@@ -55,6 +55,8 @@ class InstanceSample:
     #: use of the attention cache of its fullest engine, 0 to 100; None: no engine
     cache_percent: float | None = None
     copies: tuple[CopySample, ...] = ()
+    #: series that the code of its models has made (`runtimes.python.code_metrics`)
+    code_metrics: tuple[dict[str, Any], ...] = ()
 
 
 def instance_metrics(sample: InstanceSample) -> list[tuple[MetricKey, float]]:

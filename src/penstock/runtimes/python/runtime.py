@@ -41,6 +41,7 @@ from penstock.runtimes.python import container_paths, toolkit_variables
 from penstock.runtimes.python.back_channel import BackChannel
 from penstock.runtimes.python.batches import (
     ALL_ITEMS,
+    METRICS,
     REPLIES,
     RESPONSE,
     Busy,
@@ -49,6 +50,7 @@ from penstock.runtimes.python.batches import (
     unpack_replies,
 )
 from penstock.runtimes.python.caller import CALL
+from penstock.runtimes.python.code_metrics import CodeMetrics
 from penstock.runtimes.python.triton_wire import Response, unpack_response
 from penstock.runtimes.workers.process import WorkerProcess, run_s_max, worker_environment
 from penstock.runtimes.workers.supervised import Supervised
@@ -85,6 +87,7 @@ class Lane(Supervised[WorkerProcess]):
         self.on_gone: Callable[[int], None] = lambda lane: None
         self.number = number
         self._rearm: Callable[[], None] = lambda: None
+        self.metrics: CodeMetrics | None = None
         if context.models is not None:
             name = context.description.name
             self._calls = BackChannel(context.models, name, number, self._tell, self._clock)
@@ -160,6 +163,8 @@ class Lane(Supervised[WorkerProcess]):
             if self._answered is not None:
                 self._rearm()  # it makes progress
             self.on_response(unpack_response(payload))
+        elif kind == METRICS and self.metrics is not None:
+            self.metrics.hear(self.number, payload)
         elif kind == CALL and self._calls is not None:
             self._calls.hear(payload, self._item())
 
@@ -181,6 +186,8 @@ class Lane(Supervised[WorkerProcess]):
         answered, self._answered = self._answered, None
         if answered is not None:
             answered(None)
+        if self.metrics is not None:
+            self.metrics.ended(self.number)
         self.on_gone(self.number)
 
 
@@ -245,6 +252,9 @@ class PythonRuntime:
             Lane(number, context, listener, init, environment, walls)
             for number in range(self.lanes)
         ]
+        self._metrics = CodeMetrics()
+        for lane in self._lanes:
+            lane.metrics = self._metrics
 
     @classmethod
     async def start(cls, context: LoadContext, listener: LaneListener) -> PythonRuntime:
@@ -262,6 +272,11 @@ class PythonRuntime:
     def about(self) -> dict[str, Any]:
         """What a worker told of its model: tensors, where a predictor loaded it."""
         return self._lanes[0].about
+
+    @property
+    def code_metrics(self) -> list[dict[str, Any]]:
+        """The series that the model's code has made."""
+        return self._metrics.to_list()
 
     @property
     def pids(self) -> list[int]:

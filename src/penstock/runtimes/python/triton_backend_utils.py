@@ -13,7 +13,13 @@ from typing import Any, NoReturn
 
 from penstock.runtimes.python.pb_utils.errors import TritonError, TritonModelException
 from penstock.runtimes.python.pb_utils.logger import Logger
-from penstock.runtimes.python.pb_utils.metrics import Metric, MetricFamily, MetricKind
+from penstock.runtimes.python.pb_utils.metrics import (
+    Changes,
+    Metric,
+    MetricFamily,
+    MetricKind,
+    RefusedMetricFamily,
+)
 from penstock.runtimes.python.pb_utils.model_config import (
     ModelConfig,
     get_input_config_by_name,
@@ -125,11 +131,16 @@ def model_config(init: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def install(model_dir: str, init: dict[str, Any]) -> None:
-    """Makes `import triton_python_backend_utils` find this module's names."""
+def install(model_dir: str, init: dict[str, Any], changes: Changes) -> None:
+    """Makes `import triton_python_backend_utils` find this module's names. `changes`: of the
+    metrics that the model makes."""
     module = ModuleType("triton_python_backend_utils")
     for name in __all__:
         setattr(module, name, globals()[name])
+    # A process of several models says what it is to load by a message that has the environment
+    shared = "environment" in init
+    family = type("MetricFamily", (MetricFamily,), {"_changes": changes})
+    module.MetricFamily = RefusedMetricFamily if shared else family  # type: ignore[attr-defined]
     module.get_model_dir = lambda: model_dir  # type: ignore[attr-defined]
     sys.modules["triton_python_backend_utils"] = module
 

@@ -11,9 +11,11 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import json
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -24,12 +26,14 @@ from penstock.runtimes.python.batches import (
     ALL_ITEMS,
     CANCELLED,
     HELD,
+    METRICS,
     Answer,
     Busy,
     answered,
     failed,
 )
 from penstock.runtimes.python.pb_utils.errors import TritonError, kind_of_code
+from penstock.runtimes.python.pb_utils.metrics import Changes
 from penstock.runtimes.python.pb_utils.model_config import completed_by
 from penstock.runtimes.python.pb_utils.requests import InferenceRequest
 from penstock.runtimes.python.pb_utils.responses import (
@@ -41,16 +45,19 @@ from penstock.runtimes.python.triton_wire import Told, pack_answer, pack_respons
 from penstock.runtimes.tensor_bytes import unpack
 from penstock.runtimes.workers.failures import WORDS_CHARS_MAX, log_text, log_traceback
 from penstock.runtimes.workers.inside import import_code
+from penstock.runtimes.workers.wire import message
 
 PACKED = "application/x-penstock-tensors"
 #: How often a response that waits for a slow reader looks whether it may go.
 _HELD_LOOK_S: Final = 0.002
+_METRICS_PAUSE_S: Final = 0.2
 
 
 class TritonContract:
     def __init__(self, init: dict[str, Any]) -> None:
         path = Path(init["model_dir"], init["file"])
-        utils.install(str(path.parent), init)
+        self._changes = Changes()
+        utils.install(str(path.parent), init, self._changes)
         module = import_code(path)
         kind = getattr(module, "TritonPythonModel", None)
         if kind is None:
@@ -65,7 +72,7 @@ class TritonContract:
         self._send: Callable[[bytes], None] = lambda data: None
         self._busy: Busy | None = None
         self._model = kind()
-        self._runner = asyncio.Runner()  # makes its loop at the first use
+        self._loop: asyncio.AbstractEventLoop | None = None  #: made at the first use
         if hasattr(self._model, "initialize"):
             self._model.initialize(utils.arguments(init, str(path.parent.parent)))
 
@@ -76,11 +83,20 @@ class TritonContract:
         """`send`: to the instance, from any thread; `busy`: with the marks of requests."""
         self._send = send
         self._busy = busy
+        threading.Thread(target=self._tell_metrics, name="metrics", daemon=True).start()
+
+    def _tell_metrics(self) -> None:
+        """Sends changes soon, whichever thread made them, and many of them together."""
+        while self._changes.changed.wait():
+            time.sleep(_METRICS_PAUSE_S)
+            with suppress(OSError):  # the instance is gone, and so will this process be
+                self._send(message(METRICS, json.dumps(self._changes.taken()).encode()))
 
     def close(self) -> None:
         if hasattr(self._model, "finalize"):
             self._model.finalize()
-        self._runner.close()
+        if self._loop is not None:
+            self._loop.close()
 
     def answer(
         self, items: list[tuple[bytes, bytes]], progress: Callable[[int], None]
@@ -97,6 +113,7 @@ class TritonContract:
                 f"execute raised {kind_of(error)} for a batch of {len(items)} requests; each is "
                 "run again alone\n"
             )
+            self._changes.run_again()
         answers = []
         for index, item in enumerate(items):
             progress(index)
@@ -128,7 +145,9 @@ class TritonContract:
     def _run(self, requests: list[InferenceRequest]) -> Any:
         responses = self._model.execute(requests)
         if inspect.iscoroutine(responses):  # `async def execute`, for `async_exec`
-            responses = self._runner.run(responses)
+            if self._loop is None:  # an environment's Python may be 3.10, which has no Runner
+                self._loop = asyncio.new_event_loop()
+            responses = self._loop.run_until_complete(responses)
         return responses
 
     def _request(

@@ -22,6 +22,7 @@ LABELS_MAX: Final = 16
 BUCKETS_MAX: Final = 100
 TEXT_CHARS_MAX: Final = 256
 _NAME: Final = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]{0,199}")
+_RESERVED: Final = ("penstock_", "process_", "python_")
 _LABEL: Final = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]{0,99}")
 
 
@@ -29,6 +30,7 @@ class MetricKind(IntEnum):
     COUNTER, GAUGE, HISTOGRAM = range(3)
 
 
+RUN_AGAIN: Final = "penstock_model_batches_run_again_total"
 #: (family, label pairs) of a series
 Key = tuple[str, tuple[tuple[str, str], ...]]
 
@@ -41,6 +43,7 @@ class Changes:
         self._families: dict[str, tuple[MetricKind, str]] = {}
         self._series: dict[Key, Series] = {}
         self._changed: dict[Key, Series] = {}
+        self.changed = threading.Event()  #: set while there is something to take
 
     def family(self, name: str, kind: MetricKind, description: str) -> None:
         with self._changing:
@@ -61,6 +64,7 @@ class Changes:
                     raise TritonModelException(f"a model has at most {SERIES_MAX} metrics")
                 found = self._series[key] = Series(self._families[key[0]][0], buckets)
                 self._changed[key] = found  # it is shown with 0, as in Triton
+                self.changed.set()
             elif found.buckets != buckets:
                 raise TritonModelException(f"the metric {key[0]!r} has other buckets already")
             return found
@@ -70,11 +74,20 @@ class Changes:
             series = self._series[key]
             change(series)
             self._changed[key] = series
+            self.changed.set()
+
+    def run_again(self) -> None:
+        """A batch has raised, and its requests run one by one."""
+        words = "Batches whose execute raised, and whose requests were run again one by one."
+        self.family(RUN_AGAIN, MetricKind.COUNTER, words)
+        self.series((RUN_AGAIN, ()), ())
+        self.change((RUN_AGAIN, ()), lambda series: series.add(1))
 
     def taken(self) -> list[dict[str, Any]]:
         """The series that have changed, each as a whole."""
         with self._changing:
             changed, self._changed = self._changed, {}
+            self.changed.clear()
             return [
                 {
                     "name": name, "kind": self._families[name][0].name.lower(),
@@ -149,6 +162,16 @@ class Metric:
         return TritonModelException(f"a {self._kind.name.lower()} does not support {what!r}")
 
 
+class RefusedMetricFamily:
+    """In the place of `MetricFamily` where a process has several models."""
+
+    def __init__(self, name: str, description: str = "", kind: Any = None) -> None:
+        raise TritonModelException(
+            f"the metric family {name[:100]!r} can't be made in a process that several models "
+            "share: set PENSTOCK_SHARED_WORKER to false for this model"
+        )
+
+
 class MetricFamily:
     """Metrics of one name and kind. `install` gives each model a class with changes of its own."""
 
@@ -158,10 +181,10 @@ class MetricFamily:
     HISTOGRAM: ClassVar[MetricKind] = MetricKind.HISTOGRAM
 
     def __init__(self, name: str, description: str, kind: MetricKind) -> None:
-        if not _NAME.fullmatch(name) or name.startswith("penstock_"):
+        if not _NAME.fullmatch(name) or name.startswith(_RESERVED):
             raise TritonModelException(
                 f"the metric family {name[:100]!r} needs a name of letters, digits and underscores "
-                "that does not begin with penstock_"
+                f"that begins with none of {', '.join(_RESERVED)}"
             )
         self._name = name
         self._kind = MetricKind(kind)

@@ -1,0 +1,72 @@
+"""What each name of Triton's `triton_python_backend_utils` does here: a row per name.
+
+The page in the reference is generated from this table; a test tries each row.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+_HOST: Final = "tensors are in host memory in any case"
+
+#: Name -> what it does here.
+TABLE: Final[dict[str, str]] = {
+    "InferenceRequest": (
+        "all that the client says: `inputs`, `request_id`, `correlation_id` (number or string), "
+        "`flags`, `timeout` (us), `parameters` (JSON), `requested_output_names`, `trace`, "
+        "`is_cancelled`, `get_response_sender`. Made by a model: `exec` and `async_exec` call a "
+        "model of the repository with all of it; `decoupled=True` is refused, and so is "
+        "`set_release_flags` for another execute"
+    ),
+    "InferenceResponse": (
+        "tensors or an error, and `parameters` (bool, int, str), which the client gets over HTTP, "
+        "gRPC and from a call"
+    ),
+    "InferenceResponseSender": (
+        "decoupled models: any number of responses, from any thread, until the one with the final "
+        "flag. Other models: one. One that is let go without the end is an error of the model"
+    ),
+    "InferenceTrace": "`get_context()`: the request's W3C trace context as JSON; None untraced",
+    "TritonError": (
+        "all eight codes, which are over HTTP and gRPC what they are in Triton: UNAVAILABLE 503, "
+        "UNSUPPORTED 501, NOT_FOUND 404, INTERNAL 500, the others 400"
+    ),
+    "TritonModelException": "raised by the module for wrong use",
+    "Tensor": f"numpy arrays, and DLPack with host memory; {_HOST}, and a GPU's are refused",
+    "PreferredMemory": f"accepted: {_HOST}",
+    "MemoryType": "`TRITONSERVER_MEMORY_CPU`, `TRITONSERVER_MEMORY_GPU`",
+    "TRITONSERVER_MEMORY_CPU": "for `PreferredMemory`",
+    "TRITONSERVER_MEMORY_GPU": f"for `PreferredMemory`; {_HOST}",
+    "TRITONSERVER_REQUEST_FLAG_SEQUENCE_START": "1, in `flags()`",
+    "TRITONSERVER_REQUEST_FLAG_SEQUENCE_END": "2, in `flags()`",
+    "TRITONSERVER_REQUEST_RELEASE_ALL": "1, the one that `set_release_flags` takes",
+    "TRITONSERVER_REQUEST_RELEASE_RESCHEDULE": "2, which `set_release_flags` refuses",
+    "TRITONSERVER_RESPONSE_COMPLETE_FINAL": "1, the flag of the last response",
+    "TRITON_STRING_TO_NUMPY": "`TYPE_...` -> numpy's type; bfloat16 is float32",
+    "Logger": "lines of the endpoint's log; WARNING, ERROR and VERBOSE stand in front of theirs",
+    "Metric": (
+        "`increment`, `set`, `observe`, `value` (of this process of the model), as its kind allows"
+    ),
+    "MetricFamily": (
+        "COUNTER, GAUGE, HISTOGRAM: on `/metrics` under its own name, with the labels endpoint, "
+        "variant and instance beside the model's. At most 100 families and 1000 metrics of a "
+        "model; names of penstock_, process_ and python_ are refused, and so are metrics in a "
+        "process that several models share"
+    ),
+    "MetricKind": "the kinds of `MetricFamily`",
+    "ModelConfig": "the configuration in `auto_complete_config`",
+    "get_input_tensor_by_name": "None where there is none",
+    "get_output_tensor_by_name": "None where there is none",
+    "get_input_config_by_name": "None where there is none",
+    "get_output_config_by_name": "None where there is none",
+    "using_decoupled_model_transaction_policy": "of `json.loads(args['model_config'])`",
+    "triton_string_to_numpy": "`TYPE_FP32` -> `numpy.float32`",
+    "triton_to_numpy_type": "the number of a type in Triton's API -> numpy's type",
+    "numpy_to_triton_type": "the inverse",
+    "serialize_byte_tensor": "strings as the bytes of a BYTES tensor",
+    "deserialize_bytes_tensor": "the inverse, flat",
+    "is_model_ready": "whether the repository has the model besides the calling one",
+    "load_model": "refused: all models of a repository are loaded with the endpoint",
+    "unload_model": "refused, as `load_model`",
+    "get_model_dir": "the folder of the version that is served",
+}
