@@ -30,7 +30,7 @@ BETWEEN_KILLS = 200  #: answers
 pytestmark = [pytest.mark.system, pytest.mark.timeout(300 + SEQUENCES)]
 
 #: What a caller may be told beside an answer.
-CLEAR = {"answered", "lost", "not-started"}
+CLEAR = {"answered", "lost", "not-started", "late"}
 
 
 def tour(server: Server, name: str, kill: Callable[[int], None]) -> dict[str, Any]:
@@ -65,7 +65,7 @@ def both(server: Server) -> list[dict[str, Any]] | None:
 
 @pytest.mark.parametrize(
     ("batching", "rows_max"),
-    [("oldest { max_candidate_sequences: 64 }", 8), ("direct { }", 40)],
+    [("oldest { max_candidate_sequences: 64 }", 8), ("direct { }", 20)],
     ids=["oldest", "direct"],
 )
 @pytest.mark.parametrize("gateways", [1, 2])
