@@ -214,6 +214,7 @@ class SequenceDriver(BatcherDriver[Item]):
         start: bool,
         end: bool,
         deadline: float | None,
+        alone: bool,
         now: float,
     ) -> int:
         """Queues a request of a sequence; returns the id for `cancel`."""
@@ -221,7 +222,13 @@ class SequenceDriver(BatcherDriver[Item]):
         self._items[ident] = item
         self._carry_out(
             self._sequences.add(
-                ident, sequence=sequence, start=start, end=end, deadline=deadline, now=now
+                ident,
+                sequence=sequence,
+                start=start,
+                end=end,
+                deadline=deadline,
+                alone=alone,
+                now=now,
             )
         )
         return ident
