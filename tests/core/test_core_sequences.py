@@ -109,6 +109,15 @@ def test_sequences_spread_over_lanes_and_each_stays_on_its_own() -> None:
     assert batcher.on_timer(now=0.3) == [run(1, (4,), step("b", 0), waited_s=0.19999999999999998)]
 
 
+def test_a_request_that_is_to_run_alone_has_no_batch_mates() -> None:
+    batcher = SequenceBatcher(DIRECT)
+    add(batcher, 1, "a", "(", now=0.0)
+    batcher.add(2, sequence="b", start=True, end=False, alone=True, now=0.0)
+    assert batcher.on_timer(now=0.0) == [run(0, (2,), None, step("b", 1, "("), waiting=1)]
+    batcher.lane_freed(0, now=0.1)
+    assert batcher.on_timer(now=0.1) == [run(0, (1,), step("a", 0, "("), waited_s=0.1)]
+
+
 # oldest
 
 

@@ -214,6 +214,7 @@ class SequenceDriver(BatcherDriver[Item]):
         start: bool,
         end: bool,
         deadline: float | None,
+        alone: bool,
         now: float,
     ) -> int:
         """Queues a request of a sequence; returns the id for `cancel`."""
@@ -221,7 +222,13 @@ class SequenceDriver(BatcherDriver[Item]):
         self._items[ident] = item
         self._carry_out(
             self._sequences.add(
-                ident, sequence=sequence, start=start, end=end, deadline=deadline, now=now
+                ident,
+                sequence=sequence,
+                start=start,
+                end=end,
+                deadline=deadline,
+                alone=alone,
+                now=now,
             )
         )
         return ident
@@ -242,6 +249,7 @@ class SequenceDriver(BatcherDriver[Item]):
     def lane_lost(self, lane: int) -> None:
         """The lane's worker has ended, and with it the state of its sequences."""
         self._carry_out(self._sequences.lane_lost(lane))
+        self.turn(self._clock.monotonic())
 
     def lane_ready(self, lane: int) -> None:
         self._sequences.lane_ready(lane)
@@ -250,10 +258,12 @@ class SequenceDriver(BatcherDriver[Item]):
     def cancel(self, ident: int) -> bool:
         if ident not in self._items:
             return False
-        gone, actions = self._sequences.cancel(ident, now=self._clock.monotonic())
+        now = self._clock.monotonic()
+        gone, actions = self._sequences.cancel(ident, now=now)
         if gone:
             del self._items[ident]
             self._carry_out(actions)
+            self.turn(now)  # the slot may have gone to a sequence that waited
         return gone
 
     @property

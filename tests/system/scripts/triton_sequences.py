@@ -22,7 +22,7 @@ from tritonclient.utils import InferenceServerException
 
 http_address, grpc_address, name = sys.argv[1:4]
 count, thread_count, seed = map(int, sys.argv[4:7])
-OPEN_MAX = 8
+OPEN_MAX = 4
 TIMEOUT_S = 120
 
 lock = threading.Lock()
@@ -75,7 +75,7 @@ def kind_of(error):
     for word, kind in (
         ("is lost", "lost"),
         ("must specify the START flag", "not-started"),
-        ("ended while it had this request", "worker-died"),
+        ("did not answer within the time", "late"),
     ):
         if word in text:
             return kind

@@ -1,5 +1,6 @@
 """Which requests of one copy run together, and when.
 
-Two ways: batches of whole requests, and decode batches that requests join and leave between steps.
-Run times are learned here, for the same decisions.
+Three ways: batches of whole requests, decode batches that requests join and leave between steps,
+and batches of sequences, whose requests share state. Run times are learned here, for the same
+decisions.
 """

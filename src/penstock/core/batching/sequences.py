@@ -91,10 +91,13 @@ SequenceAction = RunSequences | FreeSlot | RefuseItem | Expire
 
 
 class _Request:
-    __slots__ = ("arrived", "deadline", "end", "id", "start")
+    __slots__ = ("alone", "arrived", "deadline", "end", "id", "start")
 
-    def __init__(self, id: int, start: bool, end: bool, arrived: float, deadline: float) -> None:
+    def __init__(
+        self, id: int, start: bool, end: bool, arrived: float, deadline: float, alone: bool
+    ) -> None:
         self.id = id
+        self.alone = alone
         self.start = start
         self.end = end
         self.arrived = arrived
@@ -147,9 +150,11 @@ class SequenceBatcher:
         start: bool,
         end: bool,
         deadline: float | None = None,
+        alone: bool = False,
         now: float,
     ) -> list[SequenceAction]:
-        """Queues a request, or refuses it. What may run is run by `on_timer`."""
+        """Queues a request, or refuses it. What may run is run by `on_timer`. One that is to run
+        `alone` is the only one of its batch."""
         if deadline is not None and now >= deadline:
             return [RefuseItem(id, "deadline-passed")]
         found = self._open.get(sequence)
@@ -165,9 +170,8 @@ class SequenceBatcher:
             self._backlog[sequence] = found
         self._idle.pop(sequence, None)
         found.used = now
-        found.queue.append(
-            _Request(id, start, end, now, math.inf if deadline is None else deadline)
-        )
+        until = math.inf if deadline is None else deadline
+        found.queue.append(_Request(id, start, end, now, until, alone))
         self._of_request[id] = found
         self._fill_slots()
         self._look(found)
@@ -409,6 +413,9 @@ class SequenceBatcher:
         )
 
     def _chosen(self, ready: list[_Sequence]) -> list[_Sequence]:
+        alone = [each for each in ready if each.queue[0].alone]
+        if alone:
+            return alone[:1]
         if self._spec.direct:
             return sorted(ready, key=lambda each: each.slot)
         ready.sort(key=lambda each: (each.queue[0].arrived, each.queue[0].id))

@@ -93,6 +93,7 @@ class StatefulBatches(Batches):
             start=bool(metadata.flags & SEQUENCE_START),
             end=bool(metadata.flags & SEQUENCE_END),
             deadline=request.deadline,
+            alone=request.alone,
             now=now,
         )
 
