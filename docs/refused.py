@@ -13,7 +13,7 @@ from penstock.api.cloudwatch.operations import OPERATIONS as CLOUDWATCH_OPERATIO
 from penstock.api.sagemaker import security_members
 from penstock.api.sagemaker.operations import OPERATIONS as SAGEMAKER_OPERATIONS
 from penstock.artifacts.triton import refused_fields
-from penstock.instance.codecs.generation import openai_refused
+from penstock.instance.codecs.generation import openai_parameters
 from penstock.wire.aws.models import AUTOSCALING, CLOUDWATCH, SAGEMAKER, service_model
 
 _SERVICES = (
@@ -77,11 +77,13 @@ def _triton() -> Iterator[str]:
 
 def _openai() -> Iterator[str]:
     yield "## OpenAI\n"
-    yield "Parameters of requests below `/v1/`. Unknown ones have no effect, as at OpenAI.\n"
+    yield "Parameters of requests below `/v1/`, by OpenAI's and vLLM's names. One that stands in no"
+    yield "table is refused as well: it may be misspelt. `null` asks for nothing.\n"
     for operation, path in _PATHS.items():
         yield f"### {path}\n"
-        yield from _table("refused parameter", "why", openai_refused.REFUSED[operation])
-        yield from _table("parameter without effect", "why", openai_refused.NO_EFFECT[operation])
+        yield from _table("parameter", "what it does", openai_parameters.HONOURED[operation])
+        yield from _table("refused parameter", "why", openai_parameters.REFUSED[operation])
+        yield from _table("parameter without effect", "why", openai_parameters.NO_EFFECT[operation])
 
 
 def _placed(name: str) -> str:

@@ -20,7 +20,7 @@ from penstock.api.sagemaker.operations import OPERATIONS as SAGEMAKER_OPERATIONS
 from penstock.artifacts.triton import refused_fields
 from penstock.artifacts.triton.config import parse_config
 from penstock.errors import CallerError
-from penstock.instance.codecs.generation import openai_refused
+from penstock.instance.codecs.generation import openai_parameters
 from penstock.wire.aws.models import AUTOSCALING, CLOUDWATCH, RUNTIME, SAGEMAKER, service_model
 
 SOURCE = ROOT / "src" / "penstock"
@@ -43,7 +43,7 @@ CREATES = {"UpdateInferenceComponent": "CreateInferenceComponent"}
 
 def words_of(folder: str) -> set[str]:
     """Whatever stands in quotes, or ends what does."""
-    tables = {"refused_members.py", "security_members.py", "openai_refused.py"}
+    tables = {"refused_members.py", "security_members.py", "openai_parameters.py"}
     files = [path for path in (SOURCE / folder).rglob("*.py") if path.name not in tables]
     return {
         word
@@ -140,7 +140,7 @@ def test_each_parameter_of_openais_client_is_read_or_stands_in_a_table(operation
     done = subprocess.run(
         [python_of("client-openai"), "-c", ask], capture_output=True, text=True, check=True
     )
-    tables = (openai_refused.REFUSED[operation], openai_refused.NO_EFFECT[operation])
+    tables = (openai_parameters.REFUSED[operation], openai_parameters.NO_EFFECT[operation])
     known = {key.partition(" ")[0].partition(".")[0] for table in tables for key in table}
     known |= words_of("instance/codecs/generation") | words_of("api/openai")
     assert set(done.stdout.split()) - {"model"} - known == set()

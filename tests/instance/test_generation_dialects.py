@@ -144,7 +144,7 @@ def test_chat_stream_with_usage_and_logprobs() -> None:
     ]  # fmt: skip
 
 
-OTHER = {"i": 1, "n": 1, "t": [32], "x": "Yo", "p": 5, "s": 43}
+OTHER = {"i": 1, "n": 1, "t": [32], "x": "Yo", "s": 43}
 OTHER_END = {"i": 1, "n": 1, "t": [2], "g": "length"}
 
 
@@ -288,7 +288,7 @@ def test_a_schema_is_passed_on_from_each_dialect() -> None:
     ("body", "door", "asked", "code"),
     [
         (CHAT | {"tools": [{}]}, "openai", {"operation": "chat"}, "parameter-unsupported"),
-        ({"prompt": "x", "best_of": 2}, "openai", {"operation": "completions"},
+        ({"prompt": "x", "best_of": 2, "stream": True}, "openai", {"operation": "completions"},
          "parameter-unsupported"),
         (CHAT | {"stream_options": {"include_usage": True}}, "openai", {"operation": "chat"},
          "invalid-parameter"),
@@ -298,7 +298,7 @@ def test_a_schema_is_passed_on_from_each_dialect() -> None:
          "invalid-parameter"),
         ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "openai",
          {"operation": "chat"}, "parameter-unsupported"),
-        ({"prompt": ["a", "b"]}, "openai", {"operation": "completions"}, "parameter-unsupported"),
+        ({"prompt": ["a", 5]}, "openai", {"operation": "completions"}, "invalid-parameter"),
         ({"prompt": {"a": 1}}, "openai", {"operation": "completions"}, "invalid-parameter"),
         ({"input": "x"}, "openai", {"operation": "embeddings"}, "operation-unsupported"),
         ({"text_input": 5}, "oip", {"operation": "generate"}, "invalid-parameter"),

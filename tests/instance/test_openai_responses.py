@@ -186,8 +186,6 @@ def test_a_format_holds_the_text_to_a_schema() -> None:
         ({"input": "x", "conversation": "c"}, "conversation", "parameter-unsupported", "kept"),
         ({"input": "x", "prompt": {"id": "p"}}, "prompt", "parameter-unsupported", "kept"),
         ({"input": "x", "truncation": "auto"}, "truncation", "parameter-unsupported", "refused"),
-        ({"input": "x", "reasoning": {"effort": "high"}}, "reasoning.effort",
-         "parameter-unsupported", "answer alone"),
         ({"input": "x", "instructions": ["y"]}, "instructions", "invalid-type", "a string"),
         ({"input": "x", "temperature": 2.5}, "temperature", "decimal-above-max-value", "<= 2"),
         ({"input": "x", "max_output_tokens": 0}, "max_output_tokens", "integer-below-min-value",

@@ -123,7 +123,7 @@ def several(ident: int, count: int, **settings: Any) -> list[Any]:
     sampling = Sampling(sequences=count, **settings)
     request = EngineRequest(ident, [1, 2], sampling, tokens_new_max=2, seed=40)
     prompts: Any = Letters()
-    return sequences_of(request, prompts, frozenset())
+    return sequences_of([request], prompts, frozenset())
 
 
 def test_the_sequences_of_a_request_differ_by_their_seeds_and_end_with_the_last() -> None:
@@ -134,8 +134,8 @@ def test_the_sequences_of_a_request_differ_by_their_seeds_and_end_with_the_last(
         assert answers.command("add", each) == []
     assert answers.take(engine.step()) == [
         {"i": 5, "t": [7], "x": "g", "p": 2, "s": 40},
-        {"i": 5, "n": 1, "t": [7], "x": "g", "p": 2, "s": 41},
-        {"i": 5, "n": 2, "t": [7], "x": "g", "p": 2, "s": 42},
+        {"i": 5, "n": 1, "t": [7], "x": "g", "s": 41},
+        {"i": 5, "n": 2, "t": [7], "x": "g", "s": 42},
     ]
     assert answers.take(engine.step()) == [
         {"i": 5, "t": [7], "x": "g", "g": "length"},
@@ -214,7 +214,7 @@ def reading(ident: int, *readers: Reader) -> list[Any]:
     sampling = Sampling(sequences=len(readers))
     request = EngineRequest(ident, [1, 2], sampling, tokens_new_max=9, seed=0)
     prompts: Any = WithSpecial()
-    return sequences_of(request, prompts, frozenset(), readers)
+    return sequences_of([request], prompts, frozenset(), readers)
 
 
 def test_a_reader_takes_calls_out_of_the_text_and_never_sees_what_ended_it() -> None:

@@ -210,7 +210,7 @@ def test_what_needs_a_model_is_refused() -> None:
     assert (caught.value.code, made.has_work) == ("logprobs-unsupported", False)
     with pytest.raises(CallerError, match="tools is not supported"):
         made.tool_text({"tools": []}, None)
-    assert not made.has_json_schema
+    assert not made.has_grammars
 
 
 @pytest.mark.parametrize("text", ["", "abc", "abcdefgh i", "ü€😀 and some more", "\x00\x7f\x80"])

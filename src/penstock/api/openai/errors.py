@@ -100,5 +100,9 @@ def event(error: PenstockError, number: int | None = None) -> bytes:
     return b"event: error\ndata: %b\n\n" % orjson.dumps(fields)
 
 
+#: Codes that OpenAI's clients know by other names.
+_CODES = {"prompt-too-long": "context_length_exceeded"}
+
+
 def _code(error: PenstockError) -> str:
-    return error.code.replace("-", "_")
+    return _CODES.get(error.code) or error.code.replace("-", "_")

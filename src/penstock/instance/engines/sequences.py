@@ -136,7 +136,7 @@ class Sequences(Work):
             if sequence is None:
                 continue  # cancelled meanwhile
             if "e" in event:
-                self._fail(sequence, from_dict(event["e"]))
+                self._fail(sequence, _named(from_dict(event["e"]), sequence.call.names))
                 continue
             if sequence.first is None and "t" in event:
                 sequence.first = now
@@ -303,6 +303,13 @@ def _broken() -> ModelError:
 
 def _unloaded() -> ModelError:
     return ModelError("stream-broken", "the model is being unloaded")
+
+
+def _named(error: PenstockError, names: dict[str, str]) -> PenstockError:
+    """The engine's words for a refusal, with the caller's own name of the parameter."""
+    if isinstance(error, CallerError):
+        error.param = names.get(error.param, error.param)
+    return error
 
 
 def _us(seconds: float) -> int:

@@ -44,7 +44,7 @@ class SequenceGroup:
 class SequenceUnderWay:
     """One running sequence."""
 
-    __slots__ = ("_prompts", "_special", "begun", "group", "number", "request", "text")
+    __slots__ = ("_prompts", "_special", "begun", "counts", "group", "number", "request", "text")
 
     def __init__(
         self,
@@ -59,10 +59,12 @@ class SequenceUnderWay:
         self.request = request
         self.group = group
         self.number = number
+        self.counts = number % sampling.sequences == 0  #: whether it tells its prompt's tokens
         self.begun = False
         tools = request.tools
+        shown = sampling.special_shown or (tools is not None and tools.keeps_special)
         self.text = TextStream(
-            prompts.decode_all if tools is not None and tools.keeps_special else prompts.decode,
+            prompts.decode_all if shown else prompts.decode,
             stop=sampling.stop,
             stop_included=sampling.stop_included,
             before=request.prompt,
@@ -72,7 +74,11 @@ class SequenceUnderWay:
 
     def event(self, output: StepOutput) -> dict[str, Any]:
         tools, tokens = self.request.tools, output.token_ids
-        if tools is not None and tools.keeps_special and output.finish == STOP:
+        sampling = self.request.sampling
+        if output.finish == STOP and (
+            (tools is not None and tools.keeps_special)
+            or (tokens and tokens[-1] in sampling.stop_token_ids and not sampling.stop_included)
+        ):
             tokens = tokens[:-1]  # the stop token is not part of the text
         text = self.text.add(tokens)
         finish = STOP if self.text.stopped else output.finish
@@ -97,9 +103,11 @@ class SequenceUnderWay:
             event["l"] = self._pieces(output)
         if not self.begun:
             self.begun = True
-            event |= {"p": len(self.request.prompt), "s": self.request.seed}
-            if output.tokens_cached:
-                event["c"] = output.tokens_cached
+            event["s"] = self.request.seed
+            if self.counts:
+                event["p"] = len(self.request.prompt)
+                if output.tokens_cached:
+                    event["c"] = output.tokens_cached
             if self.request.sampling.echo:
                 event["h"] = self._prompts.decode(self.request.prompt)
         if finish is not None:
@@ -122,24 +130,30 @@ class SequenceUnderWay:
 
 
 def sequences_of(
-    request: EngineRequest,
+    requests: Sequence[EngineRequest],
     prompts: Prompts,
     special: frozenset[int],
     readers: Sequence[ToolText] = (),
 ) -> list[SequenceUnderWay]:
-    """A request's sequences: one, or several that differ only in their seeds.
+    """A request's sequences: of each prompt one, or several that differ only in their seeds.
 
-    `readers`: of function calls, one for each sequence, where the chat has tools.
+    `requests`: one for each prompt, with one id; `readers`: of function calls, one for each
+    sequence, where the chat has tools.
     """
-    count = request.sampling.sequences
-    group = SequenceGroup(request.ident, count)
+    count = requests[0].sampling.sequences
+    group = SequenceGroup(requests[0].ident, count * len(requests))
     sequences = []
-    for at in range(count):
-        own = replace(request, ident=request.ident + at * _APART, seed=request.seed + at)
+    for number in range(group.left):
+        request = requests[number // count]
+        own = replace(
+            request,
+            ident=request.ident + number * _APART,
+            seed=request.seed + number % count,
+        )
         if readers:
-            own.tools = readers[at]
+            own.tools = readers[number]
             own.tools.begin(request.prompt)
-        sequences.append(SequenceUnderWay(own, prompts, special, group, at))
+        sequences.append(SequenceUnderWay(own, prompts, special, group, number))
     return sequences
 
 

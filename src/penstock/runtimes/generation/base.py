@@ -40,10 +40,23 @@ class Sampling:
     stop_included: bool = False  #: the text ends with the stop string, instead of before it
     #: None: no log-probabilities; n: of the chosen token and the n likeliest
     logprobs: int | None = None
-    json_schema: str | None = None  #: the text is JSON that matches this schema; "" = any object
+    #: What the whole text must be, at most one of the four: JSON of this schema, a match of this
+    #: regular expression, a text of this grammar (EBNF as in GBNF), one of these texts.
+    json_schema: str | None = None
+    regex: str | None = None
+    grammar: str | None = None
+    choices: tuple[str, ...] = ()
     ignore_eos: bool = False
+    stop_token_ids: tuple[int, ...] = ()  #: they end the answer as the model's own end does
+    special_shown: bool = False  #: the text has special tokens too
+    prompt_tokens_max: int | None = None  #: of a longer prompt the last ones; -1: what fits
     echo: bool = False  #: the answer's text begins with the prompt
     sequences: int = 1  #: answers to the one prompt
+
+    @property
+    def constrained(self) -> bool:
+        bound = (self.json_schema, self.regex, self.grammar)
+        return bool(self.choices) or any(each is not None for each in bound)
 
 
 class ToolText(Protocol):
@@ -94,7 +107,7 @@ class GenerationEngine(Protocol):
     context_tokens_max: int  #: bound for prompt and answer together
     cache_tokens: int  #: capacity of the prefix cache in tokens; 0: none, or unknown
     logprobs_max: int  #: how many likeliest tokens it can return; 0: the chosen one only
-    has_json_schema: bool
+    has_grammars: bool  #: it can hold answers to a schema, expression, grammar or choice
     adapters: str  #: NO_ADAPTERS | AT_START (in its settings) | ANY_TIME (`load_adapter`)
 
     def load_adapter(self, key: str, folder: Path) -> None:
@@ -109,9 +122,9 @@ class GenerationEngine(Protocol):
     def add(self, request: EngineRequest) -> None:
         """Takes a sequence. Raises PenstockError where it can't be run."""
 
-    def check_schema(self, schema: str) -> None:
-        """Raises CallerError for a JSON schema that the engine can't enforce. Called from another
-        thread than the rest, and before `add`."""
+    def check_constraint(self, request: EngineRequest) -> None:
+        """Raises CallerError for a schema, grammar or tools that the engine can't hold an answer
+        to. Called from another thread than the rest, and before `add`."""
         return
 
     def tool_text(self, chat: dict[str, Any], json_schema: str | None) -> ToolText:

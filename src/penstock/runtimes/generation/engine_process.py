@@ -27,7 +27,7 @@ from penstock import scheduling
 from penstock.errors import CallerError, ModelError, PenstockError, kind_of, plain
 from penstock.runtimes.generation import wire
 from penstock.runtimes.generation.answers import Answers, SequenceUnderWay, sequences_of
-from penstock.runtimes.generation.base import EngineRequest, GenerationEngine
+from penstock.runtimes.generation.base import EngineRequest, GenerationEngine, Sampling
 from penstock.runtimes.generation.prompts import Prompts
 from penstock.runtimes.workers import inside
 from penstock.runtimes.workers.failures import LOG_HINT, log_traceback
@@ -95,16 +95,16 @@ class Commands:
         self.inbox.put(("end", None))
 
     def _begin(self, sequences: list[SequenceUnderWay]) -> None:
-        schema = sequences[0].request.sampling.json_schema
-        if schema is None:
+        request = sequences[0].request
+        if not request.sampling.constrained and request.tools is None:
             self._hand_over(sequences)
             return
         # Compiling a grammar may take seconds: its own thread keeps other requests from waiting.
-        ident = sequences[0].request.ident
+        ident = request.ident
         self._checking.add(ident)
 
         def checked() -> None:
-            self._engine.check_schema(schema)
+            self._engine.check_constraint(request)
             if ident in self._checking:  # else it was cancelled meanwhile
                 self._checking.discard(ident)
                 self._hand_over(sequences)
@@ -129,45 +129,62 @@ class Commands:
     def _prepared(self, ident: int, call: dict[str, Any]) -> list[SequenceUnderWay]:
         sampling = wire.sampling_of(call["sampling"])
         engine = self._engine
-        if sampling.sequences > self._sequences_max:
-            raise CallerError(
-                "invalid-parameter",
-                f"{sampling.sequences} answers are asked for, and the engine {engine.name} makes "
-                f"at most {self._sequences_max} at once here",
-                hint="Ask for fewer, or raise engine.sequences_max in model.yaml.",
-                param="n",
-            )
+        asked, readers = call["prompt"], []
+        prompts = asked["several"] if isinstance(asked, dict) and "several" in asked else [asked]
+        self._check_count(sampling.sequences, len(prompts))
         if sampling.logprobs and sampling.logprobs > max(1, engine.logprobs_max):
             raise CallerError(
                 "logprobs-unsupported",
                 f"log-probabilities of the {sampling.logprobs} likeliest tokens: the engine "
                 f"{engine.name} knows those of {engine.logprobs_max or 'the chosen token alone'}",
                 hint="Ask for the chosen token's alone.",
+                param="logprobs",
             )
-        if sampling.json_schema is not None and not engine.has_json_schema:
+        if sampling.constrained and not engine.has_grammars:
             raise CallerError(
                 "json-schema-unsupported",
-                f"the engine {engine.name} can't hold this model to a JSON schema",
+                f"the engine {engine.name} can't hold this model to a JSON schema or a grammar",
                 hint="Leave the response format out, or serve the model with runtime vllm.",
+                param="json_schema",
             )
-        asked, readers = call["prompt"], []
         if isinstance(asked, dict) and asked.get("tools"):
             readers = [
                 engine.tool_text(asked, sampling.json_schema) for _ in range(sampling.sequences)
             ]
-        prompt = self._prompts.tokens(asked, tokens_max=self._context)
+        seed = sampling.seed if sampling.seed is not None else self._random.getrandbits(31)
+        adapter = call.get("adapter", "")
+        requests = [self._request(ident, each, sampling, seed, adapter) for each in prompts]
+        return sequences_of(requests, self._prompts, self._special, readers)
+
+    def _check_count(self, sequences: int, prompts: int) -> None:
+        if sequences * prompts <= self._sequences_max:
+            return
+        of = f" to {prompts} prompts" if prompts > 1 else ""
+        raise CallerError(
+            "invalid-parameter",
+            f"{sequences * prompts} answers{of} are asked for, and the engine {self._engine.name} "
+            f"makes at most {self._sequences_max} at once here",
+            hint="Ask for fewer, or raise engine.sequences_max in model.yaml.",
+            param="prompt" if prompts > 1 else "sequences",
+        )
+
+    def _request(
+        self, ident: int, asked: Any, sampling: Sampling, seed: int, adapter: str
+    ) -> EngineRequest:
+        """One prompt's."""
+        prompt = self._prompts.tokens(
+            asked, tokens_max=self._context, last=sampling.prompt_tokens_max
+        )
         left = self._context - len(prompt)
         most = min(sampling.tokens_new_max or left, left)
-        seed = sampling.seed if sampling.seed is not None else self._random.getrandbits(31)
         if sampling.tokens_new_min > most:
             raise CallerError(
                 "invalid-parameter",
                 f"at least {sampling.tokens_new_min} tokens are asked for, and {most} fit behind "
                 "the prompt",
+                param="tokens_new_min",
             )
-        adapter = call.get("adapter", "")
-        request = EngineRequest(ident, prompt, sampling, most, seed, adapter=adapter)
-        return sequences_of(request, self._prompts, self._special, readers)
+        return EngineRequest(ident, prompt, sampling, most, seed, adapter=adapter)
 
 
 class Loop:
@@ -262,7 +279,7 @@ def _about(loaded: tuple[GenerationEngine, Prompts]) -> dict[str, Any]:
         "engine": engine.name,
         "context_tokens_max": engine.context_tokens_max,
         "cache_tokens": engine.cache_tokens,
-        "has_json_schema": engine.has_json_schema,
+        "has_grammars": engine.has_grammars,
         "logprobs_max": engine.logprobs_max,
         "adapters": engine.adapters,
     }

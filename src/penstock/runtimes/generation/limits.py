@@ -20,6 +20,7 @@ STOP_CHARS_MAX: Final = 256
 SCHEMA_CHARS_MAX: Final = 65_536
 SEED_MAX: Final = 2**63 - 1
 TOKENS_MAX: Final = 1_000_000
+_TOKEN_ID_MAX: Final = 2**31 - 1
 SEQUENCES_MAX: Final = 128  #: as OpenAI's `n`
 
 
@@ -47,10 +48,13 @@ ENGINES: Final[dict[str, Limit]] = {
     "seed": Limit(-SEED_MAX - 1, SEED_MAX, whole=True),
     "logprobs": Limit(0, LOGPROBS_MAX, whole=True),
     "sequences": Limit(1, SEQUENCES_MAX, whole=True),
+    "prompt_tokens_max": Limit(-1, TOKENS_MAX, whole=True),
 }
 #: OpenAI's API (platform.openai.com/docs/api-reference), where it differs.
 OPENAI: Final[dict[str, Limit]] = ENGINES | {"temperature": Limit(0, 2), "top_p": Limit(0, 1)}
-_FLAGS: Final = ("stop_included", "ignore_eos", "echo")
+_FLAGS: Final = ("stop_included", "ignore_eos", "echo", "special_shown")
+#: What binds the whole answer, as a text.
+_BOUNDS: Final = ("json_schema", "regex", "grammar")
 
 
 class Words(Protocol):
@@ -116,10 +120,18 @@ def checked(
             raise refuse.wrong_kind(known.get(key, key), values[key], None)
     if "stop" in values:
         values["stop"] = _stops(known.get("stop", "stop"), values["stop"], refuse)
-    schema = values.get("json_schema")
-    if schema is not None and len(schema) > SCHEMA_CHARS_MAX:
-        name = known.get("json_schema", "json_schema")
-        raise refuse.wrong(name, schema, f"at most {SCHEMA_CHARS_MAX} characters")
+    for key in _BOUNDS:
+        bound = values.get(key)
+        name = known.get(key, key)
+        if bound is not None and not isinstance(bound, str):
+            raise refuse.wrong(name, bound, "a string")
+        if bound is not None and len(bound) > SCHEMA_CHARS_MAX:
+            raise refuse.wrong(name, bound, f"at most {SCHEMA_CHARS_MAX} characters")
+    if "choices" in values:
+        values["choices"] = _choices(known.get("choices", "choices"), values["choices"], refuse)
+    if "stop_token_ids" in values:
+        name = known.get("stop_token_ids", "stop_token_ids")
+        values["stop_token_ids"] = _token_ids(name, values["stop_token_ids"], refuse)
     sampling = Sampling(**values)
     most = sampling.tokens_new_max
     if most is not None and sampling.tokens_new_min > most:
@@ -149,3 +161,25 @@ def _stops(name: str, value: object, words: Words) -> tuple[str, ...]:
         if not isinstance(each, str) or not 1 <= len(each) <= STOP_CHARS_MAX:
             raise words.wrong(name, each, f"strings of 1 to {STOP_CHARS_MAX} characters")
     return tuple(stops)
+
+
+def _choices(name: str, value: object, words: Words) -> tuple[str, ...]:
+    if not isinstance(value, list | tuple) or not value or not all(map(_is_text, value)):
+        raise words.wrong(name, value, "a list of texts that are not empty")
+    if sum(map(len, value)) > SCHEMA_CHARS_MAX:
+        raise words.wrong(name, value, f"texts of at most {SCHEMA_CHARS_MAX} characters together")
+    return tuple(value)
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str) and bool(value)
+
+
+def _token_ids(name: str, value: object, words: Words) -> tuple[int, ...]:
+    if (
+        not isinstance(value, list | tuple)
+        or len(value) > STOPS_MAX
+        or any(type(each) is not int or not 0 <= each <= _TOKEN_ID_MAX for each in value)
+    ):
+        raise words.wrong(name, value, f"a list of at most {STOPS_MAX} token ids")
+    return tuple(value)

@@ -7,12 +7,14 @@ module runs in the engine process and knows no engine.
 from __future__ import annotations
 
 import json
+import sys
 import time
 from pathlib import Path
 from typing import Any
 
 from penstock.distribution import install_command
 from penstock.errors import CallerError, ModelError
+from penstock.runtimes.generation.tool_formats import knows_tools, system_message
 from penstock.runtimes.tokenizer_file import CHARACTERS_PER_TOKEN_MAX, open_tokenizer_file
 
 _FILE_BYTES_MAX = 64 << 20
@@ -40,6 +42,11 @@ class Prompts:
     def vocabulary(self) -> int:
         return int(self.tokenizer.get_vocab_size(with_added_tokens=True))
 
+    @property
+    def template(self) -> str | None:
+        """The source of the chat template."""
+        return self._source
+
     def decode(self, ids: list[int]) -> str:
         """Text without special tokens."""
         return str(self.tokenizer.decode(ids, skip_special_tokens=True))
@@ -56,22 +63,32 @@ class Prompts:
         added = self.tokenizer.get_added_tokens_decoder()
         return frozenset(ident for ident, token in added.items() if token.special)
 
-    def tokens(self, prompt: Any, *, tokens_max: int) -> list[int]:
+    def special_texts(self) -> frozenset[str]:
+        added = self.tokenizer.get_added_tokens_decoder()
+        return frozenset(token.content for token in added.values() if token.special)
+
+    def tokens(self, prompt: Any, *, tokens_max: int, last: int | None = None) -> list[int]:
         """Token ids of a text, of ids (checked), or of {"messages": [...]}.
+
+        `last`: only so many tokens from the end of the prompt; -1: as many as fit.
 
         Raises CallerError: `prompt-empty`, `prompt-too-long`, `invalid-parameter`, and those of
         `render`.
         """
+        bound = tokens_max if last is None else sys.maxsize
         if isinstance(prompt, list):
             ids = self._checked(prompt)
         elif isinstance(prompt, dict):
-            ids = self._encoded(self.render(prompt), tokens_max, special=False)
+            ids = self._encoded(self.render(prompt), bound, special=False)
         else:
-            ids = self._encoded(prompt, tokens_max, special=True)
+            ids = self._encoded(prompt, bound, special=True)
+        if last is not None and ids:
+            ids = ids[-(tokens_max - 1 if last < 0 else last) :] if last else []
+        name = "messages" if isinstance(prompt, dict) else "prompt"
         if not ids:
-            raise CallerError("prompt-empty", "the prompt is empty: it has no tokens")
+            raise CallerError("prompt-empty", "the prompt is empty: it has no tokens", param=name)
         if len(ids) >= tokens_max:
-            raise _too_long(f"{len(ids)} tokens", tokens_max)
+            raise _too_long(f"{len(ids)} tokens", tokens_max, name)
         return ids
 
     def render(self, chat: dict[str, Any]) -> str:
@@ -107,27 +124,42 @@ class Prompts:
                 "this model has no chat template, so messages can't be made a prompt",
                 hint="Send a plain prompt, or put chat_template.jinja into the model's folder.",
             )
+        messages, tools = chat["messages"], chat.get("tools")
+        effort = chat.get("reasoning_effort")
+        if effort is not None and "reasoning_effort" not in (self._source or ""):
+            raise CallerError(
+                "parameter-unsupported",
+                "reasoning_effort is not supported: the model's chat template does not read it",
+                param="reasoning_effort",
+            )
+        arguments = chat.get("chat_template_kwargs", {})
+        if effort is not None:
+            arguments = arguments | {"reasoning_effort": effort}
+        if tools and not knows_tools(self._source or ""):
+            messages = _with_system(system_message(tools), messages)
         try:
             return str(
                 self._template.render(
-                    messages=[_with_arguments(each) for each in chat["messages"]],
+                    messages=[_with_arguments(each) for each in messages],
                     add_generation_prompt=chat.get("add_generation_prompt", True),
-                    tools=chat.get("tools"),
+                    tools=tools,
                     documents=None,
                     **self._special_tokens(),
-                    **chat.get("chat_template_kwargs", {}),
+                    **arguments,
                 )
             )
         except Exception as error:  # a template may raise anything
             raise CallerError(
                 "chat-template-refused",
                 f"the model's chat template does not take these messages: {str(error)[:300]}",
+                param="messages",
             ) from None
 
     def _encoded(self, text: str, tokens_max: int, *, special: bool) -> list[int]:
         # Too long for the context in any tokenization
         if len(text) > CHARACTERS_PER_TOKEN_MAX * tokens_max:
-            raise _too_long(f"{len(text)} characters", tokens_max)
+            name = "prompt" if special else "messages"
+            raise _too_long(f"{len(text)} characters", tokens_max, name)
         ids: list[int] = self.tokenizer.encode(text, add_special_tokens=special).ids
         return ids
 
@@ -138,6 +170,7 @@ class Prompts:
                 raise CallerError(
                     "invalid-parameter",
                     f"prompt has the token {each!r}: ids are integers from 0 to {size - 1}",
+                    param="prompt",
                 )
         return ids
 
@@ -148,6 +181,14 @@ class Prompts:
             text = token.get("content") if isinstance(token, dict) else token
             found[name] = text if isinstance(text, str) else ""
         return found
+
+
+def _with_system(text: str, messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Templates take one system message, the first one: it is joined with the text."""
+    if messages and messages[0].get("role") == "system":
+        text = f"{messages[0].get('content') or ''}\n\n{text}"
+        messages = messages[1:]
+    return [{"role": "system", "content": text}, *messages]
 
 
 def _with_arguments(message: dict[str, Any]) -> dict[str, Any]:
@@ -169,12 +210,13 @@ def _with_object(call: Any) -> Any:
     return {**call, "function": {**function, "arguments": arguments}}
 
 
-def _too_long(has: str, tokens_max: int) -> CallerError:
+def _too_long(has: str, tokens_max: int, name: str) -> CallerError:
     return CallerError(
         "prompt-too-long",
         f"the prompt has {has}, and the model's context of {tokens_max} tokens must hold it and at "
         "least one token of the answer",
         hint="Shorten the prompt.",
+        param=name,
     )
 
 

@@ -13,8 +13,9 @@ The head, INIT, READY and FAILED are those of `workers.wire`; payloads are JSON.
               token [text, log-probability, [[id, text, log-probability] of the likeliest]],
               "n" which of the request's sequences (0 where it is not there), "g" what finished
               that one while others go on, "f" what finished the last one, "e" an error (the last
-              event); and with the first event of a sequence "p" tokens of the prompt, "c" those of
-              them found in the cache, "s" seed, "h" the prompt's text where it was asked for
+              event); and with the first event of a sequence "s" seed, "h" the prompt's text where
+              it was asked for, and of the first sequence of a prompt "p" its tokens, "c" those of
+              them found in the cache
 
 Imports the standard library alone: the engine process may be another interpreter.
 """
@@ -66,7 +67,8 @@ def _finite(value: Any) -> Any:
 
 
 def add_message(ident: int, prompt: Any, sampling: Sampling, *, adapter: str = "") -> bytes:
-    """`prompt`: a text, a list of token ids, or {"messages": [...]} for the chat template."""
+    """`prompt`: a text, a list of token ids, {"messages": [...]} for the chat template, or
+    {"several": [...]}, a list of texts and lists of ids."""
     given = {key: value for key, value in asdict(sampling).items() if value != _DEFAULTS[key]}
     call = {"i": ident, "prompt": prompt, "sampling": given}
     return message(ADD, call | {"adapter": adapter} if adapter else call)
@@ -74,8 +76,9 @@ def add_message(ident: int, prompt: Any, sampling: Sampling, *, adapter: str = "
 
 def sampling_of(given: dict[str, Any]) -> Sampling:
     """The inverse of `add_message` for sampling settings, which were checked before."""
-    if "stop" in given:
-        given["stop"] = tuple(given["stop"])
+    for name in ("stop", "choices", "stop_token_ids"):
+        if name in given:
+            given[name] = tuple(given[name])
     return Sampling(**given)
 
 

@@ -27,16 +27,22 @@ from penstock.runtimes.generation.base import (
     GenerationEngine,
     StepOutput,
     ToolText,
-    tools_unsupported,
 )
 from penstock.runtimes.generation.prompts import Prompts, model_prompts
+from penstock.runtimes.generation.tool_formats import ToolFormats
 from penstock.runtimes.openvino.runtime import arithmetic
 from penstock.runtimes.openvino_genai.adapters import (
     ADAPTERS_MAX,
     HEAD_SIZE,
     graph_with_adapters,
 )
-from penstock.runtimes.openvino_genai.structured import SchemaCheck, genai_tokenizer, token_bytes
+from penstock.runtimes.openvino_genai.structured import (
+    GrammarCheck,
+    constraint_of,
+    genai_tokenizer,
+    structured,
+    token_bytes,
+)
 from penstock.runtimes.statistics import EngineStatistics
 
 #: Tokens per block of the CPU's paged attention.
@@ -59,7 +65,7 @@ class OpenVinoGenAiEngine(GenerationEngine):
 
     name = "openvino_genai"
     logprobs_max = 0
-    has_json_schema = True
+    has_grammars = True
     adapters = AT_START
 
     def __init__(self, model_dir: Path, settings: dict[str, Any], prompts: Prompts) -> None:
@@ -103,7 +109,8 @@ class OpenVinoGenAiEngine(GenerationEngine):
             self._pipeline = _pipeline(
                 library, model_dir, tokenizer, scheduling, _properties(settings)
             )
-        self._schemas = SchemaCheck(library)
+        self._grammars = GrammarCheck(library)
+        self._tools = ToolFormats(prompts.template, prompts.special_texts())
         self._handles: dict[int, Any] = {}
         self._running = 0
         self._cache_use = 0.0
@@ -137,11 +144,13 @@ class OpenVinoGenAiEngine(GenerationEngine):
             )
         return [request.prompt[0] + number * self._stride, *request.prompt[1:]]
 
-    def check_schema(self, schema: str) -> None:
-        self._schemas.check(schema)
+    def check_constraint(self, request: EngineRequest) -> None:
+        constraint = constraint_of(request)
+        if constraint is not None:
+            self._grammars.check(constraint)
 
     def tool_text(self, chat: dict[str, Any], json_schema: str | None) -> ToolText:
-        raise tools_unsupported("the engine openvino_genai reads no calls; answers are text")
+        return self._tools.reader(chat, json_schema)
 
     def cancel(self, ident: int) -> None:
         handle = self._handles.pop(ident, None)
@@ -191,17 +200,17 @@ class OpenVinoGenAiEngine(GenerationEngine):
         config = self._library.GenerationConfig()
         config.max_new_tokens = request.tokens_new_max
         config.min_new_tokens = sampling.tokens_new_min
-        config.ignore_eos = sampling.ignore_eos or not self._eos_ids
-        config.eos_token_id = self._eos_ids[0] if self._eos_ids else 0
-        config.stop_token_ids = set(self._eos_ids)
+        ends = [*([] if sampling.ignore_eos else self._eos_ids), *sampling.stop_token_ids]
+        config.ignore_eos = not ends
+        config.eos_token_id = (ends or self._eos_ids or [0])[0]
+        config.stop_token_ids = set(ends or self._eos_ids)
         config.repetition_penalty = sampling.repetition_penalty
         config.presence_penalty = sampling.presence_penalty
         config.frequency_penalty = sampling.frequency_penalty
         config.logprobs = 0 if sampling.logprobs is None else 1
-        if sampling.json_schema is not None:
-            config.structured_output_config = self._library.StructuredOutputConfig(
-                json_schema=sampling.json_schema
-            )
+        constraint = constraint_of(request)
+        if constraint is not None:
+            config.structured_output_config = structured(self._library, constraint)
         if sampling.temperature >= _TEMPERATURE_MIN:
             config.do_sample = True
             config.temperature = sampling.temperature

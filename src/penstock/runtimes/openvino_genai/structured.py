@@ -1,12 +1,12 @@
-"""JSON-schema-constrained output of OpenVINO GenAI: its vocabulary, and checks of schemas.
+"""Constrained output of OpenVINO GenAI: its vocabulary, and checks of grammars.
 
-GenAI enforces a schema through xgrammar, which needs the bytes of every token. GenAI reads them
+GenAI enforces a grammar through xgrammar, which needs the bytes of every token. GenAI reads them
 from a detokenizer model. The one written here has the vocabulary but can't detokenize, so no string
 tensor of ours enters the library.
 
-A schema that xgrammar refuses raises in the middle of a step, and then no sequence of that engine
-can go on. So each schema is first tried on a model of a few hundred bytes with an engine of its
-own, which may break.
+A grammar that xgrammar refuses raises in the middle of a step, and then no sequence of that engine
+can go on. So each one is first tried on a model of a few hundred bytes with an engine of its own,
+which may break.
 """
 
 from __future__ import annotations
@@ -16,12 +16,16 @@ import shutil
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from penstock.errors import CallerError
+from penstock.runtimes.generation.base import EngineRequest
+from penstock.runtimes.generation.json_grammar import json_grammar
+from penstock.runtimes.generation.json_patterns import literal
+from penstock.runtimes.generation.tool_formats import FormatReader
 from penstock.runtimes.openvino.runtime import arithmetic
 
-#: How many valid schemas are remembered; each is a text of at most 64 KiB.
+#: How many valid grammars are remembered; each is a text of some 64 KiB.
 _KNOWN_MAX: Final = 256
 _BYTE_TOKENS = 256
 _WIDTH = 8
@@ -89,34 +93,64 @@ def genai_tokenizer(library: Any, tokens: Sequence[bytes], eos_id: int) -> Any:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-class SchemaCheck:
+class Constraint(NamedTuple):
+    """What the library holds an answer to, by the name of its setting."""
+
+    kind: str  #: grammar | regex
+    text: str
+    param: str  #: field of `Sampling`, for errors
+
+
+def constraint_of(request: EngineRequest) -> Constraint | None:
+    """Raises CallerError (`json-schema-refused`)."""
+    sampling, tools = request.sampling, request.tools
+    if isinstance(tools, FormatReader) and tools.grammar is not None:
+        return Constraint("grammar", tools.grammar, "tools")
+    if sampling.json_schema is not None:
+        return Constraint("grammar", json_grammar(sampling.json_schema), "json_schema")
+    if sampling.regex is not None:
+        return Constraint("regex", sampling.regex, "regex")
+    if sampling.choices:
+        choices = " | ".join(map(literal, sampling.choices))
+        return Constraint("grammar", f"root ::= {choices}\n", "choices")
+    if sampling.grammar is not None:
+        return Constraint("grammar", sampling.grammar, "grammar")
+    return None
+
+
+def structured(library: Any, constraint: Constraint) -> Any:
+    return library.StructuredOutputConfig(**{constraint.kind: constraint.text})
+
+
+class GrammarCheck:
     """Use from one thread."""
 
     def __init__(self, library: Any) -> None:
         self._library = library
         self._pipeline: Any = None
-        self._known: dict[str, None] = {}
+        self._known: dict[Constraint, None] = {}
 
-    def check(self, schema: str) -> None:
-        """Raises CallerError (`json-schema-refused`)."""
-        if schema in self._known:
+    def check(self, constraint: Constraint) -> None:
+        """Raises CallerError (`json-schema-refused`, `grammar-refused`)."""
+        if constraint in self._known:
             return
         try:
-            self._try(schema)
+            self._try(constraint)
         except Exception as error:  # RuntimeError of the library, or what pybind makes of others
             self._pipeline = None  # the engine can't go on
             words = str(error).strip().splitlines()
             reason = words[-1].rpartition(": ")[2] if words else type(error).__name__
             raise CallerError(
-                "json-schema-refused",
-                f"the JSON schema can't be made a grammar: {reason[:300]}",
-                hint="Use the parts of JSON Schema that xgrammar knows.",
+                "grammar-refused",
+                f"the engine can't hold an answer to this {constraint.kind}: {reason[:300]}",
+                hint="It is read by xgrammar: grammars are EBNF as in GBNF, with a rule root.",
+                param=constraint.param,
             ) from None
         if len(self._known) >= _KNOWN_MAX:
             self._known.clear()
-        self._known[schema] = None
+        self._known[constraint] = None
 
-    def _try(self, schema: str) -> None:
+    def _try(self, constraint: Constraint) -> None:
         if self._pipeline is None:
             self._pipeline = self._small_pipeline()
         import numpy as np
@@ -127,7 +161,7 @@ class SchemaCheck:
         config.max_new_tokens = 1
         config.eos_token_id = _BYTE_TOKENS
         config.stop_token_ids = {_BYTE_TOKENS}
-        config.structured_output_config = library.StructuredOutputConfig(json_schema=schema)
+        config.structured_output_config = structured(library, constraint)
         prompt = ov.Tensor(np.zeros((1, 1), dtype=np.int64))
         handle = self._pipeline.add_request(0, prompt, config)
         while self._pipeline.has_non_finished_requests():

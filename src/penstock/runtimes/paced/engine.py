@@ -74,7 +74,7 @@ class PacedEngine(GenerationEngine):
 
     name = "paced"
     logprobs_max = 0
-    has_json_schema = False
+    has_grammars = False
     adapters = NO_ADAPTERS
 
     def __init__(

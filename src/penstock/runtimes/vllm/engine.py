@@ -62,7 +62,7 @@ class VllmEngine(GenerationEngine):
 
     name = "vllm"
     logprobs_max = LOGPROBS_MAX
-    has_json_schema = True
+    has_grammars = True
 
     def __init__(self, model_dir: Path, settings: dict[str, Any], prompts: Prompts) -> None:
         _set_environment(settings)
@@ -169,7 +169,10 @@ class VllmEngine(GenerationEngine):
             "frequency_penalty": sampling.frequency_penalty,
             "seed": request.seed,
             "ignore_eos": sampling.ignore_eos,
-            "stop_token_ids": [] if sampling.ignore_eos else self._eos_ids,
+            "stop_token_ids": [
+                *([] if sampling.ignore_eos else self._eos_ids),
+                *sampling.stop_token_ids,
+            ],
             "logprobs": sampling.logprobs,
             "detokenize": False,
             "output_kind": library.sampling_params.RequestOutputKind.DELTA,
@@ -179,8 +182,8 @@ class VllmEngine(GenerationEngine):
         tools: Any = request.tools
         if tools is not None and tools.structured is not None:
             given["structured_outputs"] = tools.structured
-        elif sampling.json_schema is not None:
-            given |= _schema(library.sampling_params, sampling.json_schema)
+        elif sampling.constrained:
+            given |= _constraint(library.sampling_params, sampling)
         return library.SamplingParams(**given)
 
     def statistics(self) -> EngineStatistics:
@@ -271,10 +274,17 @@ def _refuse(message: str) -> None:
     )
 
 
-def _schema(parameters: Any, schema: str) -> dict[str, Any]:
+def _constraint(parameters: Any, sampling: Sampling) -> dict[str, Any]:
+    found = {
+        "json": sampling.json_schema,
+        "regex": sampling.regex,
+        "choice": list(sampling.choices) or None,
+        "grammar": sampling.grammar,
+    }
+    bound = {name: value for name, value in found.items() if value is not None}
     if hasattr(parameters, "StructuredOutputsParams"):
-        return {"structured_outputs": parameters.StructuredOutputsParams(json=schema)}
-    return {"guided_decoding": parameters.GuidedDecodingParams(json=schema)}  # before 0.11
+        return {"structured_outputs": parameters.StructuredOutputsParams(**bound)}
+    return {"guided_decoding": parameters.GuidedDecodingParams(**bound)}  # before 0.11
 
 
 def _logprobs(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import orjson
@@ -32,7 +32,9 @@ class Served:
 class GeneratedChoice:
     """One sequence of an answer, as far as it has come."""
 
-    __slots__ = ("calls", "finish", "pieces", "seed", "special", "texts", "token_ids")
+    __slots__ = (
+        "calls", "finish", "pieces", "prompt_text", "seed", "special", "texts", "token_ids",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.calls: list[dict[str, str]] = []  #: calls of functions: id, name, arguments (JSON)
@@ -42,6 +44,7 @@ class GeneratedChoice:
         self.special: set[int] = set()  #: indexes of special tokens
         self.seed = 0
         self.finish = ""
+        self.prompt_text = ""  #: where the text begins with the prompt
 
     def add(self, event: Event) -> None:
         text = event.get("x")
@@ -59,38 +62,41 @@ class GeneratedChoice:
         self.token_ids += event.get("t", ())
         self.pieces += event.get("l", ())
         self.seed = event.get("s", self.seed)
+        self.prompt_text = event.get("h", self.prompt_text)
         self.finish = finish_of(event) or ""
 
 
 class GeneratedAnswer:
     """One answer as far as it has come; several sequences if the request asked for them."""
 
-    __slots__ = ("choices", "events", "prompt_text", "tokens_cached", "tokens_in")
+    __slots__ = ("choices", "events", "tokens_cached", "tokens_in")
 
     def __init__(self) -> None:
         self.choices = [GeneratedChoice()]
         self.events: list[Event] = []  #: events of a pipeline's steps, for an answer in one piece
         self.tokens_in = 0
         self.tokens_cached = 0
-        self.prompt_text = ""
 
     def add(self, event: Event) -> None:
         while len(self.choices) <= event.get("n", 0):
             self.choices.append(GeneratedChoice())
         self.choices[event.get("n", 0)].add(event)
         if "p" in event:
-            self.tokens_in = event["p"]
-            self.tokens_cached = max(self.tokens_cached, event.get("c", 0))
-            self.prompt_text = event.get("h", "")
+            self.tokens_in += event["p"]
+            self.tokens_cached += event.get("c", 0)
 
     def text_of(self, choice: GeneratedChoice) -> str:
-        return self.prompt_text + "".join(choice.texts)
+        return choice.prompt_text + "".join(choice.texts)
 
     @property
     def tokens_out(self) -> int:
         return sum(len(choice.token_ids) for choice in self.choices)
 
     # These read the first sequence: most dialects have no other.
+
+    @property
+    def prompt_text(self) -> str:
+        return self.choices[0].prompt_text
 
     @property
     def text(self) -> str:
@@ -163,6 +169,8 @@ class GenerationCall:
     prompt: Any  #: text, token ids, or {"messages": [...]}
     sampling: Sampling
     writer: Writer
+    #: Field of `Sampling` -> the caller's parameter, for what the engine refuses.
+    names: dict[str, str] = field(default_factory=dict)
 
 
 def parse_object(body: bytes) -> dict[str, Any]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock.errors import CallerError
 from penstock.instance.codecs.generation.calls import (
     Event,
     GeneratedAnswer,
@@ -14,19 +13,21 @@ from penstock.instance.codecs.generation.calls import (
     finish_of,
     flag,
     mapping,
-    unsupported,
     wrong,
 )
 from penstock.instance.codecs.generation.openai_fields import (
     NAMES,
     OpenAiWriter,
+    constrain,
     logprob_of,
-    missing,
     openai_checked,
+    reasoning_effort,
+    response_format,
     settings_of,
     usage_wanted,
 )
-from penstock.instance.codecs.generation.openai_refused import REFUSED
+from penstock.instance.codecs.generation.openai_messages import messages_of
+from penstock.instance.codecs.generation.openai_parameters import check_parameters
 from penstock.instance.codecs.generation.openai_tools import (
     call_delta,
     is_named,
@@ -34,17 +35,14 @@ from penstock.instance.codecs.generation.openai_tools import (
     whole_call,
 )
 
-_MESSAGES_MAX = 4096
 _RENDERED_WITH = ("add_generation_prompt", "continue_final_message")
 
 
 def decode(parsed: dict[str, Any], served: Served, *, stream: bool) -> GenerationCall:
     """Raises CallerError with the parameter's name in OpenAI's form."""
-    messages = _messages(parsed.get("messages"))
+    check_parameters("chat", parsed)
+    messages = messages_of(parsed.get("messages"))
     tools = tools_of(parsed)
-    for name in ("functions", "audio"):
-        if parsed.get(name):
-            raise unsupported(name, REFUSED["chat"][name])
     settings = settings_of(parsed)
     names = dict(NAMES)
     if parsed.get("max_completion_tokens") is not None:
@@ -55,6 +53,7 @@ def decode(parsed: dict[str, Any], served: Served, *, stream: bool) -> Generatio
         names["logprobs"] = "top_logprobs"
     elif parsed.get("top_logprobs") is not None:
         raise wrong("top_logprobs", "left out where logprobs is not true")
+    constrain(parsed, settings, names, response_format(parsed))
     stream = stream or flag(parsed, "stream")
     writer = _ChatWriter(
         served,
@@ -73,40 +72,9 @@ def decode(parsed: dict[str, Any], served: Served, *, stream: bool) -> Generatio
     kwargs = mapping(parsed, "chat_template_kwargs")
     if kwargs:
         chat["chat_template_kwargs"] = _harmless(kwargs)
-    return GenerationCall(chat, openai_checked(settings, names), writer)
-
-
-def _messages(given: Any) -> list[dict[str, Any]]:
-    if given is None:
-        raise missing("messages")
-    if not isinstance(given, list) or not 1 <= len(given) <= _MESSAGES_MAX:
-        raise wrong("messages", f"a list of 1 to {_MESSAGES_MAX} messages")
-    messages = []
-    for at, each in enumerate(given):
-        if not isinstance(each, dict) or not isinstance(each.get("role"), str):
-            raise wrong(f"messages[{at}]", 'an object with "role" and "content"')
-        messages.append({**each, "content": _content(each.get("content"), at)})
-    return messages
-
-
-def _content(content: Any, at: int) -> str:
-    """A text, or parts that are texts: chat templates of text models take nothing else."""
-    if content is None or isinstance(content, str):
-        return content or ""
-    if not isinstance(content, list):
-        raise wrong(f"messages[{at}].content", "a text or a list of parts")
-    texts = []
-    for part in content:
-        kind = part.get("type") if isinstance(part, dict) else None
-        if kind != "text" or not isinstance(part.get("text"), str):
-            raise CallerError(
-                "parameter-unsupported",
-                f"messages[{at}].content has a part of type {kind!r}:"
-                f" {REFUSED['chat']['messages[].content[] (not texts)']}",
-                param=f"messages[{at}].content",
-            )
-        texts.append(part["text"])
-    return "".join(texts)
+    if parsed.get("reasoning_effort") is not None:
+        chat["reasoning_effort"] = reasoning_effort(parsed["reasoning_effort"], "reasoning_effort")
+    return GenerationCall(chat, openai_checked(settings, names), writer, names)
 
 
 def _harmless(kwargs: dict[str, Any]) -> dict[str, Any]:

@@ -1,9 +1,7 @@
 """Settings, answers (head, lines and end) and errors that OpenAI's chat and text completions share.
 
-Names are those of platform.openai.com/docs/api-reference; `top_k`, `min_p`, `repetition_penalty`,
-`min_tokens` and `ignore_eos` are extensions that vLLM made usual. Keys that do not change an answer
-(user, store, metadata ...) are ignored, because OpenAI's own servers add more of them; unsupported
-keys that would change it are refused.
+Names are those of platform.openai.com/docs/api-reference, and those that vLLM made usual;
+`openai_parameters` says what becomes of each.
 
 Errors have OpenAI's words and codes, and the parameter's name. Their forms are those that OpenAI's
 users show in error reports (`decimal_above_max_value`, `integer_below_min_value`, `invalid_type`
@@ -21,13 +19,14 @@ from penstock.instance.codecs.generation.calls import (
     GeneratedAnswer,
     Served,
     Writer,
+    flag,
     mapping,
     schema_text,
     sse,
     unsupported,
     wrong,
 )
-from penstock.instance.codecs.generation.openai_refused import REFUSED
+from penstock.instance.codecs.generation.openai_parameters import REFUSED
 from penstock.runtimes.generation.base import Sampling
 from penstock.runtimes.generation.limits import OPENAI, Limit, checked
 
@@ -43,6 +42,10 @@ NAMES: Final = {
     "frequency_penalty": "frequency_penalty",
     "seed": "seed",
     "stop": "stop",
+    "stop_token_ids": "stop_token_ids",
+    "stop_included": "include_stop_str_in_output",
+    "special_shown": "skip_special_tokens",
+    "prompt_tokens_max": "truncate_prompt_tokens",
     "ignore_eos": "ignore_eos",
     "sequences": "n",
 }
@@ -50,14 +53,13 @@ NAMES: Final = {
 
 def settings_of(parsed: dict[str, Any]) -> dict[str, Any]:
     """Fields of `Sampling` as the request has them."""
-    if parsed.get("logit_bias"):
-        raise unsupported("logit_bias", REFUSED["chat"]["logit_bias"])
     settings = {field: parsed.get(name) for field, name in NAMES.items()}
     if settings["temperature"] is None:
         settings["temperature"] = 1.0
     if settings["top_k"] == -1:  # in vLLM, -1 means all tokens
         settings["top_k"] = 0
-    settings["json_schema"] = _response_format(parsed)
+    if settings["special_shown"] is not None:
+        settings["special_shown"] = not flag(parsed, "skip_special_tokens")
     return settings
 
 
@@ -77,11 +79,66 @@ def usage(answer: GeneratedAnswer) -> dict[str, Any]:
     }
 
 
-def _response_format(parsed: dict[str, Any]) -> str | None:
+#: Kind of vLLM's `structured_outputs` -> (field of `Sampling`, the older parameter).
+_KINDS_BOUND: Final = {
+    "json": ("json_schema", "guided_json"),
+    "regex": ("regex", "guided_regex"),
+    "choice": ("choices", "guided_choice"),
+    "grammar": ("grammar", "guided_grammar"),
+}
+
+
+def constrain(
+    parsed: dict[str, Any], settings: dict[str, Any], names: dict[str, str], format_: Constraining
+) -> None:
+    """Adds what the whole answer must be to `settings`, and its parameter to `names`. Raises
+    CallerError for several at once. `format_`: what the operation's own parameter says."""
+    found = [format_] if format_[1] is not None else []
+    structured = mapping(parsed, "structured_outputs")
+    for kind, value in structured.items():
+        if value is None or (kind == "json_object" and value is False):
+            continue
+        place = f"structured_outputs.{kind}"
+        if kind == "json_object" and value is True:
+            found.append(("json_schema", ANY_OBJECT, place))
+        elif kind in _KINDS_BOUND:
+            found.append(_bound(kind, value, place))
+        else:
+            cause = REFUSED["chat"]["structured_outputs (other kinds)"]
+            raise unsupported(place, cause)
+    for kind, (_, older) in _KINDS_BOUND.items():
+        if parsed.get(older) is not None:
+            found.append(_bound(kind, parsed[older], older))
+    for field, value, name in found:
+        settings[field], names[field] = value, name
+    if len(found) > 1:
+        listed = " and ".join(name for _, _, name in found)
+        raise CallerError(
+            "invalid-value",
+            f"{listed} each say what the whole answer must be: send one of them.",
+            param=found[1][2],
+        )
+
+
+#: (field of `Sampling`, its value, the parameter's name)
+Constraining = tuple[str, Any, str]
+
+
+def _bound(kind: str, value: Any, place: str) -> Constraining:
+    field = _KINDS_BOUND[kind][0]
+    return field, schema_text(place, value) if kind == "json" else value, place
+
+
+def response_format(parsed: dict[str, Any]) -> Constraining:
     wanted = mapping(parsed, "response_format")
     names = ("response_format.type", "response_format.json_schema.schema")
     schema = mapping(wanted, "json_schema").get("schema")
-    return json_schema_of(wanted.get("type", "text"), schema, names)
+    found = json_schema_of(wanted.get("type", "text"), schema, names)
+    return "json_schema", found, "response_format"
+
+
+#: The schema of JSON mode.
+ANY_OBJECT: Final = '{"type":"object"}'
 
 
 def json_schema_of(kind: Any, schema: Any, names: tuple[str, str]) -> str | None:
@@ -90,10 +147,18 @@ def json_schema_of(kind: Any, schema: Any, names: tuple[str, str]) -> str | None
     if kind == "text":
         return None
     if kind == "json_object":
-        return '{"type":"object"}'
+        return ANY_OBJECT
     if kind == "json_schema":
+        if schema is None:
+            raise missing(names[1])
         return schema_text(names[1], schema)
     raise wrong(names[0], "text, json_object or json_schema")
+
+
+def reasoning_effort(value: Any, name: str) -> str:
+    if not isinstance(value, str):
+        raise wrong_type(name, value, "a string")
+    return value
 
 
 _KINDS: Final = {

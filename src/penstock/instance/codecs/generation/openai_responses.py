@@ -21,13 +21,15 @@ from penstock.instance.codecs.generation.calls import (
 )
 from penstock.instance.codecs.generation.openai_fields import (
     NAMES,
+    constrain,
     json_schema_of,
     missing,
     openai_checked,
+    reasoning_effort,
     settings_of,
     wrong_type,
 )
-from penstock.instance.codecs.generation.openai_refused import REFUSED
+from penstock.instance.codecs.generation.openai_parameters import REFUSED, check_parameters
 from penstock.instance.codecs.generation.openai_responses_writer import ResponsesWriter
 from penstock.instance.codecs.generation.openai_tools import add_call, responses_tools_of
 
@@ -42,8 +44,9 @@ _NAMES: Final = NAMES | {"tokens_new_max": "max_output_tokens", "logprobs": "top
 
 def decode(parsed: dict[str, Any], served: Served) -> GenerationCall:
     """Raises CallerError with the parameter's name in OpenAI's form."""
-    _refuse_state(parsed)
-    _refuse_unsupported(parsed)
+    check_parameters("responses", parsed)
+    if mapping(parsed, "text").get("verbosity") not in (None, "medium"):
+        raise unsupported("text.verbosity", REFUSED["responses"]["text.verbosity"])
     messages = _messages(parsed.get("input"))
     instructions = parsed.get("instructions")
     if instructions is not None:
@@ -53,11 +56,12 @@ def decode(parsed: dict[str, Any], served: Served) -> GenerationCall:
     settings = settings_of(parsed) | {"sequences": None}
     settings["tokens_new_max"] = parsed.get("max_output_tokens")
     text = mapping(parsed, "text")
-    settings["json_schema"] = _format(text)
+    names = dict(_NAMES)
+    constrain(parsed, settings, names, ("json_schema", _format(text), "text.format"))
     include = parsed.get("include")
     if isinstance(include, list) and _LOGPROBS in include:
         settings["logprobs"] = parsed.get("top_logprobs") or 0
-    sampling = openai_checked(settings, _NAMES)
+    sampling = openai_checked(settings, names)
     tools = responses_tools_of(parsed)
     writer = ResponsesWriter(
         served,
@@ -74,7 +78,12 @@ def decode(parsed: dict[str, Any], served: Served) -> GenerationCall:
             **_tools_told(parsed, tools),
         },
     )
-    return GenerationCall({"messages": messages, **tools}, sampling, writer)
+    chat: dict[str, Any] = {"messages": messages, **tools}
+    effort = mapping(parsed, "reasoning").get("effort")
+    if effort not in (None, "none"):
+        chat["reasoning_effort"] = reasoning_effort(effort, "reasoning.effort")
+    names |= {"messages": "input", "reasoning_effort": "reasoning.effort"}
+    return GenerationCall(chat, sampling, writer, names)
 
 
 def _tools_told(parsed: dict[str, Any], tools: dict[str, Any]) -> dict[str, Any]:
@@ -86,27 +95,6 @@ def _tools_told(parsed: dict[str, Any], tools: dict[str, Any]) -> dict[str, Any]
         "tool_choice": parsed.get("tool_choice") or "auto",
         "parallel_tool_calls": tools["parallel_tool_calls"],
     }
-
-
-def _refuse_state(parsed: dict[str, Any]) -> None:
-    if flag(parsed, "store"):
-        raise unsupported("store: true", _REFUSED["store"], param="store")
-    if flag(parsed, "background"):
-        raise unsupported("background", _REFUSED["background"])
-    for name in ("previous_response_id", "conversation"):
-        if parsed.get(name) is not None:
-            raise unsupported(name, _REFUSED[name])
-    if parsed.get("prompt") is not None:
-        raise unsupported("prompt", _REFUSED["prompt"])
-
-
-def _refuse_unsupported(parsed: dict[str, Any]) -> None:
-    if parsed.get("truncation") not in (None, "disabled"):
-        raise unsupported("truncation", _REFUSED["truncation"])
-    if mapping(parsed, "reasoning").get("effort") not in (None, "none"):
-        raise unsupported("reasoning.effort", _REFUSED["reasoning.effort"])
-    if mapping(parsed, "text").get("verbosity") not in (None, "medium"):
-        raise unsupported("text.verbosity", _REFUSED["text.verbosity"])
 
 
 def _messages(given: Any) -> list[dict[str, Any]]:

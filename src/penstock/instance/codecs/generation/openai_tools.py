@@ -11,7 +11,7 @@ from typing import Any, Final
 from penstock.errors import CallerError
 from penstock.instance.codecs.generation.calls import flag, unsupported, wrong
 from penstock.instance.codecs.generation.openai_fields import missing, wrong_type
-from penstock.instance.codecs.generation.openai_refused import REFUSED
+from penstock.instance.codecs.generation.openai_parameters import REFUSED
 
 TOOLS_MAX: Final = 128  #: most tools of a request, as OpenAI
 _CHOICES: Final = ("none", "auto", "required")
@@ -172,5 +172,7 @@ def _asked(parsed: dict[str, Any], tools: list[Any], choice: Any) -> dict[str, A
         choice = "auto"
     if not isinstance(choice, dict) and choice not in _CHOICES:
         raise wrong("tool_choice", f"one of {', '.join(_CHOICES)}, or a function")
+    if choice == "none":
+        return {}  # a model that does not know them does not write calls
     parallel = flag(parsed, "parallel_tool_calls", default=True)
     return {"tools": tools, "tool_choice": choice, "parallel_tool_calls": parallel}
