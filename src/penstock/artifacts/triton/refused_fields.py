@@ -74,5 +74,4 @@ READ_WITHOUT_EFFECT: Final = {
     ),
     "input[].format": "it says how to read the dims, and changes nothing",
     "ensemble_scheduling.max_inflight_requests": "every model's own queue bounds memory",
-    "version_policy.latest.num_versions": "only the highest version is served",
 }
