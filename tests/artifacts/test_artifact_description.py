@@ -51,6 +51,7 @@ def test_a_description_of_which_only_the_runtime_is_known() -> None:
         "calls_models": False,
         "ensemble": (),
         "triton": None,
+        "other_versions": {},
         "models": (),
         "warmup": (),
         "parameters": {},

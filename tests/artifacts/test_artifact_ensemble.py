@@ -125,16 +125,16 @@ MODELS = {
     "tokens": ModelTensors(
         inputs=(spec("text", -1, 1, dtype="BYTES"),),
         outputs=(spec("ids", -1, -1, dtype="INT64"), spec("mask", -1, -1, dtype="INT64")),
-        version=1, rows_max=8,
+        versions=(1,), rows_max=8,
     ),
     "encoder": ModelTensors(
         inputs=(spec("input_ids", -1, 16, dtype="INT64"), spec("mask", -1, -1, dtype="INT64")),
-        outputs=(spec("vector", -1, 4),), version=2, rows_max=8,
+        outputs=(spec("vector", -1, 4),), versions=(2,), rows_max=8,
     ),
     "fixed": ModelTensors(
-        inputs=(spec("vector", 2, 4),), outputs=(spec("score", 2, 1),), version=1, rows_max=0
+        inputs=(spec("vector", 2, 4),), outputs=(spec("score", 2, 1),), versions=(1,), rows_max=0
     ),
-    "from its file": ModelTensors(inputs=(), outputs=(), version=1, rows_max=8),
+    "from its file": ModelTensors(inputs=(), outputs=(), versions=(1,), rows_max=8),
 }  # fmt: skip
 TOKENS = EnsembleStep(model="tokens", inputs={"text": "TEXT"}, outputs={"ids": "i", "mask": "m"})
 ENCODE = EnsembleStep(
@@ -255,7 +255,7 @@ def test_whatever_maps_pass_can_be_run_in_the_order_that_is_given(
         step.model: ModelTensors(
             inputs=tuple(spec(name, 1) for name in step.inputs),
             outputs=tuple(spec(name, 1) for name in step.outputs),
-            version=1, rows_max=0,
+            versions=(1,), rows_max=0,
         )
         for step in steps
     }  # fmt: skip

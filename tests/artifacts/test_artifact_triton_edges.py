@@ -38,7 +38,7 @@ def tensor(text: str) -> str:
         (policy("default_timeout_microseconds: N"), 0, 3_600_000_000),
         (policy("max_queue_size: N"), 0, 10_000_000),
         ("instance_group { count: N }", 0, 1024),
-        ("version_policy { latest { num_versions: N } }", 1, 2**31 - 1),
+        ("version_policy { latest { num_versions: N } }", -1, 2**31 - 1),
         ("version_policy { specific { versions: N } }", 1, 2**63 - 1),
     ],
 )

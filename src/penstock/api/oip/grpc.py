@@ -275,7 +275,7 @@ class OipGrpc:
         make = Invocation if rare is None else functools.partial(_Carrying, rare)
         invocation = make(
             model.endpoint,
-            _meta_of(operation, target, names.version if target else ""),
+            _meta_of(operation, target, names.version),
             request,
             responder,
             received=received,

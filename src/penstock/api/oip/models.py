@@ -205,10 +205,12 @@ class OipModels:
         ready = self._dispatcher.is_ready(name.endpoint, self._component(name))
         if ready_only and not ready:
             return []
-        versions = _versions(self.check(name, ""))
         state = "READY" if ready else "UNAVAILABLE"
         reason = "" if ready else "no copy of it is ready"
-        return [{"name": str(name), "version": versions[-1], "state": state, "reason": reason}]
+        return [
+            {"name": str(name), "version": version, "state": state, "reason": reason}
+            for version in _versions(self.check(name, ""))
+        ]
 
     def _statistics(self, name: ModelName, version: str) -> dict[str, Any]:
         model = self.check(name, version)

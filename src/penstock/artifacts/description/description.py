@@ -303,6 +303,8 @@ class ModelDescription(ModelKeys):
     )
     calls_models: bool = False  #: runtime `python`: its code may call other models of the artifact
     ensemble: tuple[EnsembleStep, ...] = ()  #: runtime `pipeline`: the steps of a Triton ensemble
+    #: other versions that are served -> their files; `version` is the default, the highest
+    other_versions: dict[str, str] = field(default_factory=dict)
     triton: TritonFacts | None = None  #: None: the model is none of a Triton repository
     models: tuple[ModelInside, ...] = ()  #: models of the artifact that this one calls or may call
     #: runtimes with Python workers: requirements of the libraries that the model was made with, as

@@ -67,6 +67,7 @@ class TritonConfig:
     backend: str = ""  #: a key of `backends`, or ENSEMBLE; empty = decided by the model file
     file: str = ""  #: default_model_filename; empty = the backend's default
     versions: tuple[int, ...] = ()  #: allowed version folders; empty = any
+    versions_max: int = 1  #: the highest of these are served; 0 = all
     inputs: tuple[TensorSpec, ...] = ()
     outputs: tuple[TensorSpec, ...] = ()
     #: tensor -> its shape in the model, without rows, where that is not its dims
@@ -104,6 +105,7 @@ def parse_config(text: str, *, where: str = "config.pbtxt") -> TritonConfig:
     if backend == ENSEMBLE:
         _refuse_scheduling(top)
     parameters = _parameters(top)
+    versions, versions_max = _versions(top)
     inputs = read_tensors(top, "input", rows_max, where)
     outputs = read_tensors(top, "output", rows_max, where)
     if backend == ENSEMBLE:
@@ -112,7 +114,8 @@ def parse_config(text: str, *, where: str = "config.pbtxt") -> TritonConfig:
         name=name,
         backend=backend,
         file=top.text("default_model_filename"),
-        versions=_versions(top),
+        versions=versions,
+        versions_max=versions_max,
         inputs=tuple(each.spec for each in inputs),
         outputs=tuple(each.spec for each in outputs),
         reshapes={
@@ -178,27 +181,27 @@ def _steps(top: Fields) -> tuple[EnsembleStep, ...]:
     return read_steps(top)
 
 
-def _versions(top: Fields) -> tuple[int, ...]:
+def _versions(top: Fields) -> tuple[tuple[int, ...], int]:
+    """(allowed versions, () = any; how many of them at most, 0 = all)"""
     policy = top.message("version_policy")
     if policy is None:
-        return ()
-    versions: tuple[int, ...] = ()
-    latest = policy.message("latest")
-    if latest is not None:
-        # only the highest version is served, whatever the number
-        latest.integer("num_versions", 1, low=1)
-        latest.done()
-    every = policy.message("all")
-    if every is not None:
-        every.done()
-    specific = policy.message("specific")
+        return (), 1
+    latest, every, specific = (policy.message(kind) for kind in ("latest", "all", "specific"))
+    policy.done()
     if specific is not None:
         versions = specific.integers("versions", low=1)
         specific.done()
         if not versions:
             raise policy.invalid("specific.versions", "empty", "at least one version")
-    policy.done()
-    return versions
+        return versions, 0
+    if every is not None:
+        every.done()
+        return (), 0
+    if latest is None:
+        return (), 1
+    count = latest.integer("num_versions", 1, low=-1)
+    latest.done()
+    return (), 1 if count == 0 else max(count, 0)
 
 
 def _batching(top: Fields, rows_max: int) -> Batching:

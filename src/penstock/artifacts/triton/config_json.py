@@ -6,6 +6,7 @@ of 64 bits are numbers, and not strings as in protobuf's own mapping: Triton wri
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from google.protobuf import json_format, text_format
@@ -16,6 +17,8 @@ from penstock.wire.oip_messages import MESSAGES
 
 Config = dict[str, Any]
 _ENSEMBLE = "ensemble"
+#: "All versions" as some write it: the field has no sign.
+_EVERY = re.compile(r"(\bnum_versions\s*:\s*)-1\b")
 #: Backend -> the platform that Triton shows for it; the others have none.
 _PLATFORMS = {
     _ENSEMBLE: _ENSEMBLE,
@@ -28,7 +31,7 @@ def config_of(text: str, *, where: str) -> Config:
     """The JSON of a config.pbtxt. Raises CallerError (`pbtxt-invalid`)."""
     message = MESSAGES["ModelConfig"]()
     try:
-        text_format.Parse(text, message)
+        text_format.Parse(_EVERY.sub(rf"\g<1>{2**32 - 1}", text), message)
     except (text_format.ParseError, UnicodeError) as error:
         raise CallerError(
             "pbtxt-invalid",

@@ -25,7 +25,7 @@ class ModelTensors:
 
     inputs: tuple[TensorSpec, ...]  #: empty = unknown before it is loaded
     outputs: tuple[TensorSpec, ...]
-    version: int  #: the version that is served
+    versions: tuple[int, ...]  #: those that are served, the default one first
     rows_max: int  #: 0 = it has no batch dimension
     optional: frozenset[str] = frozenset()  #: inputs that a request may leave out
 
@@ -162,9 +162,10 @@ def _model(
             f"{place}: the repository has no model {step.model!r}",
             f"It holds {', '.join(sorted(models)) or 'no other model'}.",
         )
-    if step.version not in (-1, model.version):
+    if step.version not in (-1, *model.versions):
+        served = ", ".join(map(str, model.versions))
         raise _invalid(
-            f"{place}: it asks for version {step.version}, served is {model.version}",
+            f"{place}: it asks for version {step.version}, served is {served}",
             "Leave model_version out, or let the model's version_policy name that version.",
         )
     if 0 < model.rows_max < rows_max:

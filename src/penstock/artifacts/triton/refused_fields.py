@@ -89,5 +89,4 @@ READ_WITHOUT_EFFECT: Final = {
     "sequence_batching.state[].use_same_buffer_for_input_output": _TUNES,
     "sequence_batching.state[].use_growable_memory": _TUNES,
     "ensemble_scheduling.max_inflight_requests": "every model's own queue bounds memory",
-    "version_policy.latest.num_versions": "only the highest version is served",
 }

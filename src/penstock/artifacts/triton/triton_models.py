@@ -103,14 +103,16 @@ def describe(folder: Path, *, runtime: str, trusted: bool) -> ModelDescription:
     config = parse_config(_config_text(folder))
     if config.backend == ENSEMBLE:
         return _ensemble(folder, config)
-    version = _version(folder, config)
+    version, *others = _versions(folder, config)
     backend, file = _backend_and_file(folder, version, config)
+    files = {other: _backend_and_file(folder, other, config)[1] for other in others}
     chosen = backends()[backend][0]
     other = registry.find(runtime)
     if other is not None and other.has(Interface.TENSORS) and file.endswith(other.suffixes):
         chosen = other
-    inside(folder, file, key=f"{CONFIG}, version {version}")
-    chosen.checked(folder, file, trusted=trusted)
+    for number, each in {version: file, **files}.items():
+        inside(folder, each, key=f"{CONFIG}, version {number}")
+        chosen.checked(folder, each, trusted=trusted)
     tensors = (*config.inputs, *config.outputs)
     if not chosen.takes_strings and any(tensor.dtype == "BYTES" for tensor in tensors):
         raise CallerError(
@@ -140,6 +142,7 @@ def describe(folder: Path, *, runtime: str, trusted: bool) -> ModelDescription:
         precision=PRECISION_AS_MADE if "precision" in chosen.options else "",
         warmup=config.warmup,
         decoupled=config.decoupled,
+        other_versions=files,
         triton=facts,
     )
 
@@ -203,7 +206,8 @@ def _only_labels(facts: TritonFacts) -> tuple[str, ...]:
     return tuple(label for label in labels if label)
 
 
-def _version(folder: Path, config: TritonConfig) -> str:
+def _versions(folder: Path, config: TritonConfig) -> list[str]:
+    """The versions that are served, the highest first."""
     versions = {
         int(path.name) for path in folder.iterdir() if path.is_dir() and _VERSION.match(path.name)
     }
@@ -217,7 +221,8 @@ def _version(folder: Path, config: TritonConfig) -> str:
             f"{CONFIG} asks for {wanted}; the model's folder has {found}",
             hint="Put the model file into a folder named by its version, such as 1/model.onnx.",
         )
-    return str(max(served))
+    highest = sorted(served, reverse=True)
+    return [str(version) for version in highest[: config.versions_max or None]]
 
 
 def _backend_and_file(folder: Path, version: str, config: TritonConfig) -> tuple[str, str]:
@@ -332,7 +337,7 @@ def tensors_of(model: ModelDescription) -> ModelTensors:
     return ModelTensors(
         inputs=model.inputs,
         outputs=model.outputs,
-        version=int(model.version),
+        versions=tuple(int(version) for version in (model.version, *model.other_versions)),
         rows_max=model.batching.rows_max,
         optional=model.triton.optional if model.triton is not None else frozenset(),
     )

@@ -67,7 +67,7 @@ class Batches(Work):
         self.decode = getattr(engine, "decode", None)
         self.shares_worker = getattr(engine, "shares_worker", False)
         self.loop_bytes_max = getattr(engine, "loop_bytes_max", LOOP_BYTES_MAX)
-        self._engine = engine
+        self.engine = engine
         self._unwanted = getattr(engine, "unwanted", None)
         self._item_unwanted = getattr(engine, "item_unwanted", None)
         self._runs: dict[int, BatchRun] = {}  #: lane -> the batch that it runs
@@ -106,7 +106,7 @@ class Batches(Work):
         starts = range(0, decoded.rows, rows_max)
         stops = [min(start + rows_max, decoded.rows) for start in starts]
         request.parts = [
-            Item(request, self._engine.cut(data, start, stop), stop - start)
+            Item(request, self.engine.cut(data, start, stop), stop - start)
             for start, stop in zip(starts, stops, strict=True)
         ]
         request.parts_left = len(request.parts)
@@ -151,7 +151,7 @@ class Batches(Work):
         lane = action.lane
         if self._runs.setdefault(lane, run) is not run:
             self._runs_ahead[lane] = run
-        self._engine.run(lane, items, action.bucket, partial(self._done, run))
+        self.engine.run(lane, items, action.bucket, partial(self._done, run))
 
     def _done(self, run: BatchRun, results: Any) -> None:
         now = self._copy.clock.monotonic()
@@ -229,7 +229,7 @@ class Batches(Work):
     def _answer_joined(self, request: Request, run: BatchRun, run_us: int) -> None:
         parts = request.parts or []
         try:
-            joined = self._engine.join([part.result for part in parts])
+            joined = self.engine.join([part.result for part in parts])
         except Exception as error:  # outputs of parts that do not fit together
             self._fail(request, replies.as_error(error, "joining the answer"), run, run_us)
             return

@@ -84,15 +84,21 @@ class InnerModel:
         asked: CallContext,
         done: Done,
         on_cancel: Callable[[], None],
+        *,
+        version: int = -1,
     ) -> InnerCall:
-        """`outputs`: the wanted ones; empty: all. An error is reported later, never during this
-        call. Either `done` or `on_cancel` is called, once."""
+        """`version`: -1 = the one that is served by default. `outputs`: the wanted ones; empty:
+        all. An error is reported later, never during this call. Either `done` or `on_cancel` is
+        called, once."""
         call = InnerCall(self, outputs or self._outputs, done, on_cancel)
         try:
             self._check_outputs(outputs)
             asked_outputs = tuple(outputs or self._outputs)
             metadata = dataclasses.replace(asked.metadata or InferMetadata(), outputs=asked_outputs)
-            outcome = self._take(tensors, call.keep, metadata)
+            if version == -1 or len(self.loaded.described["versions"]) == 1:
+                outcome = self._take(tensors, call.keep, metadata)
+            else:
+                outcome = self._take(tensors, call.keep, metadata, str(version))
         except PenstockError as error:
             call.later(error)
             return call

@@ -177,7 +177,9 @@ class InnerModels:
             deadline=asked.deadline, alone=asked.alone, path=asked.path, calls=(number,),
             spans=span, metadata=asked.metadata,
         )  # fmt: skip
-        return self._models[name].call(dict(tensors), outputs, made_for, ended, over)
+        return self._models[name].call(
+            dict(tensors), outputs, made_for, ended, over, version=version
+        )
 
     def _ruling(
         self, name: str, version: int, asked: CallContext, lane: Hashable
@@ -190,11 +192,12 @@ class InnerModels:
                 hint=f"It has {', '.join(sorted(self._models)) or 'no other'}.",
                 status=404,
             )
-        served = self._inside[name].description.version if name in self._inside else ""
-        if served and version not in (-1, int(served)):
+        served = tensors_of(self._inside[name].description).versions if name in self._inside else ()
+        if served and version not in (-1, *served):
             return CallerError(
                 "model-not-ready",
-                f"Version {version} of the model {name!r} is not ready; served is {served}",
+                f"Version {version} of the model {name!r} is not ready; served is "
+                f"{', '.join(map(str, served))}",
                 status=404,
             )
         ruling = self._calls.begin(asked.path, lane, name, asked.calls)

@@ -44,10 +44,13 @@ class Loaded:
     rows: RowsEngine | None = None  #: runs rows of large data sets, past the copy's queue
     warms: Warms | None = None  #: set where it was not warmed up while it loaded
     warm_up_s: float = 0.0  #: duration of the artifact's own warm-up requests, s
+    versions: list[Loaded] = dataclasses.field(default_factory=list)  #: its other versions
     inner: InnerModels | None = None  #: the artifact's other models, which this one calls
     environments: Environments = dataclasses.field(default_factory=Environments)
 
     async def close(self) -> None:
+        for version in self.versions:
+            await version.close()
         if self.threads is not None:
             self.threads.close()
             await asyncio.to_thread(self.runtime.close)
@@ -64,6 +67,8 @@ class Loaded:
         kill = getattr(self.runtime, "kill", None)
         if kill is not None:
             kill()
+        for version in self.versions:
+            version.kill()
         if self.inner is not None:
             self.inner.kill()
 
@@ -92,6 +97,7 @@ class Loaded:
 
     def pids(self) -> list[int]:
         pids = list(getattr(self.runtime, "pids", ()))
+        pids += [pid for version in self.versions for pid in version.pids()]
         return pids + self.inner.pids if self.inner is not None else pids
 
     def copy(self, number: int, **driving: Any) -> Copy:

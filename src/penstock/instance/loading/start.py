@@ -53,6 +53,7 @@ from penstock.instance.loading.triton_tensors import (
     reshaped,
     reshapes_of,
 )
+from penstock.instance.loading.versions import with_versions
 from penstock.runtimes import registry
 from penstock.runtimes.base import LaneListener, LoadContext
 from penstock.runtimes.generation.runtime import GenerationRuntime
@@ -85,7 +86,13 @@ async def start(context: LoadContext, listener: LaneListener) -> Loaded:
 
 
 async def start_one(context: LoadContext, listener: LaneListener) -> Loaded:
-    """Starts one model of any kind."""
+    """Starts one model of any kind, in all its versions."""
+    if context.description.other_versions:
+        return await with_versions(context, listener, _start_version)
+    return await _start_version(context, listener)
+
+
+async def _start_version(context: LoadContext, listener: LaneListener) -> Loaded:
     record = registry.record(context.description.runtime)
     if context.description.task == "text2text-generation":
         return await _seq2seq_model(context)

@@ -34,6 +34,13 @@ from penstock.runtimes.generation.runtime import cache_bytes
 
 def facts_of(context: LoadContext) -> ModelFacts:
     """Looks at sizes only; includes the models of the artifact that are loaded beside it."""
+    description = context.description
+    versions = (
+        _facts_of_one(
+            dataclasses.replace(context, description=dataclasses.replace(description, file=file))
+        )
+        for file in description.other_versions.values()
+    )
     inside = (
         _facts_of_one(
             dataclasses.replace(
@@ -44,7 +51,7 @@ def facts_of(context: LoadContext) -> ModelFacts:
         )
         for each in context.description.models
     )
-    return dataclasses.replace(_facts_of_one(context), inside=tuple(inside))
+    return dataclasses.replace(_facts_of_one(context), inside=(*versions, *inside))
 
 
 def _facts_of_one(context: LoadContext) -> ModelFacts:
