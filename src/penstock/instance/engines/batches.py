@@ -131,7 +131,7 @@ class Batches(Work):
         )
 
     def status(self) -> dict[str, Any]:
-        status: Callable[[], dict[str, Any]] = getattr(self._engine, "status", dict)
+        status: Callable[[], dict[str, Any]] = getattr(self.engine, "status", dict)
         return status()
 
     def cancelled(self, request: Request) -> None:

@@ -135,7 +135,7 @@ class StatefulBatches(Batches):
         run = BatchRun(action, items, self._copy.clock.monotonic())
         self._runs[action.lane] = run
         rows = list(self._rows(action, items))
-        self._engine.run(action.lane, rows, 0, partial(self._ran, run, action))
+        self.engine.run(action.lane, rows, 0, partial(self._ran, run, action))
 
     def _rows(self, action: RunSequences, items: list[Request]) -> Iterator[Item]:
         """The items of a batch with their controls and states, and padding between them."""

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Awaitable, Callable
 
 from penstock.cleanup import shielded
-from penstock.errors import PenstockError
+from penstock.errors import ModelError, PenstockError
 from penstock.instance.engines.batches import Batches
 from penstock.instance.engines.versions import VersionedEngine
 from penstock.instance.loading.loaded import Loaded
@@ -41,7 +41,13 @@ async def with_versions(context: LoadContext, listener: LaneListener, start: Sta
 
 
 def _engine(loaded: Loaded) -> object:
-    assert isinstance(loaded.work, Batches)
+    if type(loaded.work) is not Batches:
+        raise ModelError(
+            "versions-not-stateless",
+            "several versions are served of models whose requests stand alone: not of one with "
+            "sequence_batching, or with decoupled responses",
+            hint="Choose one: version_policy { specific { versions: [1] } } in config.pbtxt.",
+        )
     return loaded.work.engine
 
 
