@@ -136,7 +136,9 @@ class Sequences(Work):
             if sequence is None:
                 continue  # cancelled meanwhile
             if "e" in event:
-                self._fail(sequence, _named(from_dict(event["e"]), sequence.call.names))
+                # Only a door of text generation has names of its own for parameters.
+                names = getattr(sequence.call, "names", {})
+                self._fail(sequence, _named(from_dict(event["e"]), names))
                 continue
             if sequence.first is None and "t" in event:
                 sequence.first = now
