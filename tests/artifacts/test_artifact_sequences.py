@@ -13,7 +13,6 @@ from penstock.artifacts.description.sequences import (
     ControlInput,
     SequenceBatching,
     StateTensor,
-    triton_config,
 )
 from penstock.artifacts.detection.detect import detect
 from penstock.artifacts.triton.config import parse_config
@@ -59,10 +58,9 @@ READ = SequenceBatching(
 
 
 def test_all_of_it_is_read_and_told_in_triton_s_words() -> None:
-    assert parse_config(WHOLE).sequences == READ
-    message = json_format.ParseDict(
-        {"sequence_batching": triton_config(READ)}, MESSAGES["ModelConfig"]()
-    )
+    config = parse_config(WHOLE)
+    assert config.sequences == READ
+    message = json_format.ParseDict(config.whole, MESSAGES["ModelConfig"]())
     told = message.sequence_batching
     assert told.oldest.max_candidate_sequences == 8
     assert [one.name for one in told.control_input] == ["start", "ready", "end", "id"]
