@@ -12,6 +12,7 @@ SECONDS: Final[dict[str, int]] = {
     "tests/compile/test_compile.py": 300,
     "tests/docs/test_pages_other_half.py": 180,
     "tests/docs/test_pages.py": 120,
+    "tests/system/test_uncompiled_models.py": 130,
     "tests/system/test_ray_fleet.py": 120,
     "tests/system/test_state_of_what_is_gone_inside.py": 100,
     "tests/system/test_state_of_what_is_gone.py": 90,

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import zipfile
 from pathlib import Path
 
 import pytest
 
-from penstock.compile.source.source import open_source
+from penstock.compile.source.source import HUGGING_FACE, open_source
 from penstock.errors import CallerError
 
 
@@ -33,6 +34,16 @@ def test_a_saved_model_is_named(tmp_path: Path) -> None:
     with pytest.raises(CallerError, match="a SavedModel, which is not compiled") as caught:
         open_source(tmp_path, trust=False)
     assert "tf2onnx.convert --saved-model" in caught.value.hint
+
+
+def test_beside_weights_of_hugging_face_they_change_nothing(tmp_path: Path) -> None:
+    keras_file(tmp_path / "tf_model.keras")
+    (tmp_path / "saved_model.pb").write_bytes(b"")
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "bert"}))
+    header = json.dumps({"w": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}}).encode()
+    content = len(header).to_bytes(8, "little") + header + bytes(4)
+    (tmp_path / "model.safetensors").write_bytes(content)
+    assert open_source(tmp_path, trust=False).kind == HUGGING_FACE
 
 
 def test_other_files_are_of_no_known_kind(tmp_path: Path) -> None:

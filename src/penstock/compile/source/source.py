@@ -137,7 +137,6 @@ def open_source(path: Path, *, trust: bool) -> Source:
     Raises CallerError: `source-not-found`, `source-unknown`, `source-untrusted`,
     `source-damaged`, `weights-missing`, `weights-damaged`, `model-file-invalid`.
     """
-    _refuse_tensorflow(path)
     if path.is_dir():
         return _directory(path, trust=trust)
     if not path.is_file():
@@ -217,6 +216,7 @@ def _directory(root: Path, *, trust: bool) -> Source:
         )
     files = [path for suffix in (".pt2", ".onnx", ".pt", ".ts") for path in root.glob(f"*{suffix}")]
     if len(files) != 1:
+        _refuse_tensorflow(root)
         raise CallerError(
             "source-unknown",
             f"{root.name} has no config.json and {len(files) or 'no'} model files at its top",
@@ -251,6 +251,7 @@ def _module_paths(path: Path) -> list[str]:
 def _file(path: Path, *, trust: bool) -> Source:
     if path.suffix == ".onnx":
         return _onnx(path, path=path)
+    _refuse_tensorflow(path)
     kind = _zip_kind(path)
     if kind == PICKLED and not trust:
         raise untrusted(path.name)
