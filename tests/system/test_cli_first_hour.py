@@ -14,6 +14,7 @@ import pytest
 from tests.kit.polling import wait_until
 from tests.kit.python_models import python_model
 from tests.kit.servers import EXAMPLES, Server, penstock
+from tools.free_port import free_port
 
 pytestmark = [pytest.mark.system, pytest.mark.integration]
 
@@ -186,3 +187,25 @@ def test_the_shell_completes_commands() -> None:
         env={"_PENSTOCK_COMPLETE": "complete_bash", "COMP_WORDS": "penstock de", "COMP_CWORD": "1"}
     )
     assert told.stdout.split() == ["deploy", "describe", "delete"]
+
+
+def test_a_shell_completes_names_of_endpoints(empty_server: Server, tmp_path: Path) -> None:
+    """As the scripts of --install-completion ask; without a server it completes nothing."""
+    (tmp_path / "my.bin").write_bytes(b"12345")
+    penstock("init", "python", "my.bin", "--out", "named", cwd=tmp_path)
+    penstock("deploy", "named-so", str(tmp_path / "named"), server=empty_server)
+
+    def completed(words: str, url: str) -> list[str]:
+        asked = {"_PENSTOCK_COMPLETE": "complete_bash", "COMP_WORDS": words, "PENSTOCK_URL": url}
+        ran = subprocess.run(
+            [Path(sys.executable).parent / "penstock"], capture_output=True, text=True,
+            env=os.environ | asked | {"COMP_CWORD": str(words.count(" "))},
+            check=False, timeout=60,
+        )  # fmt: skip
+        return ran.stdout.split()
+
+    for command in ("invoke", "describe", "delete", "logs", "status"):
+        assert completed(f"penstock {command} nam", empty_server.url) == ["named-so"]
+    assert completed("penstock invoke other", empty_server.url) == []
+    assert completed("penstock invoke nam", f"http://127.0.0.1:{free_port()}") == []
+    penstock("delete", "named-so", server=empty_server)

@@ -145,6 +145,7 @@ def test_one_refused_record_fails_its_object_and_the_others_have_their_outputs(
     refused = json.loads(outputs["bad.csv.errors"])
     assert (refused["record"], refused["offset"]) == (2, 16)
     assert refused["error"]["message"] in told["FailureReason"]
+    assert set(refused["error"]) <= {"code", "message", "hint"}
 
 
 def test_refused_records_may_be_skipped_up_to_a_number(site: TransformSite) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 from collections.abc import Callable
@@ -13,9 +14,29 @@ import typer
 
 from penstock.cli.client import Client
 from penstock.cli.waiting import ShownWait
+from penstock.errors import PenstockError
 
 Command = TypeVar("Command", bound=Callable[..., None])
 
+#: A shell waits for its completions.
+_COMPLETION_S: Final = 2.0
+
+
+def endpoint_names(incomplete: str) -> list[str]:
+    """Names of endpoints that begin so, for completion by a shell, from the server that the
+    environment names. Where it does not answer there are none: a shell has no place for errors."""
+    with contextlib.suppress(PenstockError, OSError):
+        client = Client(timeout_s=_COMPLETION_S)
+        members = {"NameContains": incomplete} if incomplete else {}
+        listed = client.sagemaker("ListEndpoints", MaxResults=100, **members)["Endpoints"]
+        names = (one["EndpointName"] for one in listed)
+        return sorted(name for name in names if name.startswith(incomplete))
+    return []
+
+
+EndpointName = Annotated[
+    str, typer.Argument(help="Name of the endpoint.", autocompletion=endpoint_names)
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 ConfigFile = Annotated[
     Path | None, typer.Option("--config", help="TOML settings.", envvar="PENSTOCK_CONFIG")

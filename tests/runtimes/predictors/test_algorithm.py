@@ -167,6 +167,19 @@ async def test_in_a_job_every_record_has_a_line() -> None:
         assert told == "\n".join(map(str, golden["predict"])) + "\n"
 
 
+async def test_a_target_model_answers_as_the_image_s_server_of_several_models() -> None:
+    """One line of commas, or a plain list; the image says that the former is no CSV."""
+    golden = answers()["xgb-aws"]
+    rows, right = golden["rows"], golden["predict"]
+    several = {"SAGEMAKER_MULTI_MODEL": "true"}
+    async with served(files() / "xgb-aws", image=IMAGE, environment=several) as model:
+        assert await model.ask(csv_of(rows), CSV) == ",".join(map(str, right)).encode()
+        told = await model.ask(csv_of(rows), CSV, accept="application/json")
+        assert json.loads(told) == pytest.approx(right, rel=1e-6)
+        status, words = await fails(model, csv_of(rows), CSV, accept=RECORDIO)
+        assert (status, "is not an accepted Accept type" in words) == (415, True)
+
+
 async def test_a_pickled_booster_of_the_old_image_needs_trust() -> None:
     golden = answers()["xgb-pickle"]
     with pytest.raises(PenstockError) as caught:

@@ -278,7 +278,12 @@ def pair(item: str) -> tuple[str, str]:
 
 
 def delete(
-    name: Annotated[str, typer.Argument(help="Name of the endpoint; none with --failed.")] = "",
+    name: Annotated[
+        str,
+        typer.Argument(
+            help="Name of the endpoint; none with --failed.", autocompletion=options.endpoint_names
+        ),
+    ] = "",
     failed: Annotated[
         bool, typer.Option("--failed", help="All endpoints that have failed, instead of one.")
     ] = False,

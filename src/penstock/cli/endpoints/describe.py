@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any
+from typing import Any
 from urllib.parse import quote
-
-import typer
 
 from penstock.cli import options
 from penstock.cli.client import Client
@@ -21,7 +19,7 @@ _SECRET = ("KEY", "SECRET", "TOKEN", "PASSWORD", "CREDENTIAL")
 
 
 def describe(
-    name: Annotated[str, typer.Argument(help="Name of the endpoint.")],
+    name: options.EndpointName,
     server: options.ReportOptions = options.REPORT,
 ) -> None:
     """Show an endpoint's models: schema, runtime, settings, files, and a request to try."""

@@ -41,7 +41,12 @@ def request(
 
 @options.command(app, "model")
 def model(
-    endpoint: Annotated[str, typer.Argument(help="Name of a multi-model endpoint.")],
+    endpoint: Annotated[
+        str,
+        typer.Argument(
+            help="Name of a multi-model endpoint.", autocompletion=options.endpoint_names
+        ),
+    ],
     model: Annotated[str, typer.Argument(help="The target model.")],
     server: options.ReportOptions = options.REPORT,
 ) -> None:
@@ -97,7 +102,9 @@ scaling_app = typer.Typer(callback=lambda: None, no_args_is_help=True, rich_mark
 
 @options.command(scaling_app, "explain")
 def scaling(
-    endpoint: Annotated[str, typer.Argument(help="Name of an endpoint.")],
+    endpoint: Annotated[
+        str, typer.Argument(help="Name of an endpoint.", autocompletion=options.endpoint_names)
+    ],
     at: Annotated[
         str, typer.Option("--at", help="Up to this time: ISO 8601, or seconds since the epoch.")
     ] = "",

@@ -70,7 +70,7 @@ def _token(event: dict[str, Any]) -> str | None:
 
 
 def invoke(
-    name: Annotated[str, typer.Argument(help="Name of the endpoint.")],
+    name: options.EndpointName,
     body: Annotated[str, typer.Argument(help="The body; @FILE reads a file, - standard input.")],
     content_type: Annotated[str, typer.Option("--content-type")] = "application/json",
     accept: Annotated[str, typer.Option("--accept")] = "",

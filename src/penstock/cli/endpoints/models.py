@@ -60,7 +60,12 @@ def _model_row(one: dict[str, Any]) -> list[object]:
 
 @options.command(app, "show")
 def show(
-    endpoint: Annotated[str, typer.Argument(help="Name of a multi-model endpoint.")],
+    endpoint: Annotated[
+        str,
+        typer.Argument(
+            help="Name of a multi-model endpoint.", autocompletion=options.endpoint_names
+        ),
+    ],
     load: Annotated[_MODELS, typer.Option("--load", help="Load this one, and wait.")] = None,
     unload: Annotated[
         _MODELS, typer.Option("--unload", help="Unload it once it has answered all.")
@@ -145,7 +150,12 @@ _MODELS_MAX: Final = 100_000
 
 
 def warm(
-    endpoint: Annotated[str, typer.Argument(help="Name of a multi-model endpoint.")],
+    endpoint: Annotated[
+        str,
+        typer.Argument(
+            help="Name of a multi-model endpoint.", autocompletion=options.endpoint_names
+        ),
+    ],
     models: Annotated[
         list[str] | None,
         typer.Argument(help="Target models; left out: all that fit, the most called first."),

@@ -18,7 +18,12 @@ from penstock.cli.output import print_json, print_table, seconds
 
 
 def status(
-    name: Annotated[str, typer.Argument(help="One endpoint; all when left out.")] = "",
+    name: Annotated[
+        str,
+        typer.Argument(
+            help="One endpoint; all when left out.", autocompletion=options.endpoint_names
+        ),
+    ] = "",
     watch: Annotated[
         bool, typer.Option("--watch", "-w", help="Show it again and again, until Ctrl-C.")
     ] = False,

@@ -21,7 +21,13 @@ _TIME_CHARS: Final = 23
 
 
 def logs(
-    name: Annotated[str, typer.Argument(help="Name of the endpoint, or of a transform job.")],
+    name: Annotated[
+        str,
+        typer.Argument(
+            help="Name of the endpoint, or of a transform job.",
+            autocompletion=options.endpoint_names,
+        ),
+    ],
     lines: Annotated[int, typer.Option("--lines", "-n", min=1, max=10_000)] = 100,
     follow: Annotated[
         bool, typer.Option("--follow", "-f", help="Print what is written from now on, too.")

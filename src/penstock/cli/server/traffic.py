@@ -23,7 +23,9 @@ Endpoint = Annotated[
 
 @options.command(app, "show")
 def show(
-    endpoint: Annotated[str, typer.Argument(help="Of this endpoint only.")] = "",
+    endpoint: Annotated[
+        str, typer.Argument(help="Of this endpoint only.", autocompletion=options.endpoint_names)
+    ] = "",
     changes: Annotated[bool, typer.Option("--changes", help="Each move, and why.")] = False,
     server: options.ReportOptions = options.REPORT,
 ) -> None:

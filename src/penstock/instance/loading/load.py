@@ -51,6 +51,7 @@ from penstock.runtimes.confinement import isolated
 from penstock.runtimes.environments.provide import Provider
 from penstock.runtimes.environments.store import EnvironmentLease
 from penstock.runtimes.processor import instruction_set_here
+from penstock.runtimes.python.toolkit_variables import MULTI_MODEL
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -206,7 +207,8 @@ async def prepared(
         description = named(description, call.served_as)
     if call.batching:
         description = _overruled(description, call.batching)
-    environment = {**call.source.environment, **call.environment}
+    target = {MULTI_MODEL: "true"} if call.target_model else {}
+    environment = {**call.source.environment, **call.environment, **target}
     batching = served_with(description.batching, environment)
     if call.waits_for_others:
         batching = dataclasses.replace(batching, priorities=batching.priorities + 1)

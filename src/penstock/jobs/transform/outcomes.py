@@ -97,7 +97,12 @@ def _errors(parts_uri: str, spans: Iterable[Span]) -> Iterator[dict[str, Any]]:
         before = _records_before(parts_uri, span)
         for told in Parts(parts_uri, [span]).errors(span):
             place = {} if before is None else {"record": before + told["index"]}
-            yield place | {"offset": told["offset"], "error": told["error"]}
+            yield place | {"offset": told["offset"], "error": _shown(told["error"])}
+
+
+def _shown(error: dict[str, Any]) -> dict[str, Any]:
+    """What concerns the owner of the record; between processes an error says more of itself."""
+    return {key: error[key] for key in ("code", "message", "hint") if error.get(key)}
 
 
 def _records_before(parts_uri: str, span: Span) -> int | None:

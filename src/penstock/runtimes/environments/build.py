@@ -42,7 +42,6 @@ from penstock.runtimes.environments.spec import EnvironmentSpec
 
 #: What our part of a model's process imports.
 BASE: Final = ("numpy", "orjson")
-UNREACHABLE: Final = "index-unreachable"
 #: The last lines of an installer that an error ends with, so that they fit into a FailureReason.
 _LINES_MAX: Final = 4
 _LINE_CHARS_MAX: Final = 200
@@ -352,7 +351,7 @@ class EnvironmentBuilder:
             self.installer.log(f"environment: {line[:1000]}")
         if unreachable(failed.lines):
             return ModelError(
-                UNREACHABLE,
+                "index-unreachable",
                 f"the model's environment ({self.spec.shown()}) can't be built: "
                 "no index of packages can be reached from the server",
                 hint="Give the server an index (PIP_INDEX_URL), or put wheels into a folder "

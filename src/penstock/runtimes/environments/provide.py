@@ -13,7 +13,7 @@ from penstock.errors import ModelError
 from penstock.runtimes import registry
 from penstock.runtimes.base import INSTALLING, LoadContext
 from penstock.runtimes.environments import interpreters
-from penstock.runtimes.environments.build import UNREACHABLE, EnvironmentBuilder
+from penstock.runtimes.environments.build import EnvironmentBuilder
 from penstock.runtimes.environments.installer import Installer, size_of
 from penstock.runtimes.environments.packed import digest_of
 from penstock.runtimes.environments.requirements import name_of, read_requirements
@@ -94,7 +94,7 @@ class Provider:
         try:
             return self.obtain(spec, cancelled, seconds=seconds, log=context.log, read=read)
         except ModelError as error:
-            if error.code != UNREACHABLE or not spec.may_be_own:
+            if error.code != "index-unreachable" or not spec.may_be_own:
                 raise
             self.missing = f"{error.message}; {_own_instead(spec)}"
             context.log(f"environment: {self.missing}")

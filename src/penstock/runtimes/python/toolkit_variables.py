@@ -23,6 +23,8 @@ from penstock.errors import CallerError
 
 _WORKERS_MAX: Final = 64
 
+#: The image sets it where it serves several models; so does the loading of a target model here.
+MULTI_MODEL: Final = "SAGEMAKER_MULTI_MODEL"
 
 SERVED: Final = "served"
 NO_EFFECT: Final = "no effect"
@@ -126,7 +128,12 @@ TABLE: Final[tuple[ToolkitVariable, ...]] = (
         "`model_fn`",
     ),
     _Row("TF_*", _S, "TensorFlow's own variables reach the model's process"),
-    _Row("SAGEMAKER_MULTI_MODEL", _N, "the container's `Mode` says whether it is multi-model"),
+    _Row(
+        MULTI_MODEL,
+        _S,
+        "set for target models; the built-in XGBoost algorithm then answers in its image's other "
+        "form",
+    ),
     _Row("SAGEMAKER_TS_BATCH_SIZE", _N, "these functions get one request at a time, as in AWS"),
     _Row("SAGEMAKER_TS_MAX_BATCH_DELAY", _N, "these functions get one request at a time"),
     _Row(

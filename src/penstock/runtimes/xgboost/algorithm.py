@@ -4,7 +4,8 @@ The functions are the defaults of SageMaker's contract in the worker. Bodies, an
 are those of the image (aws/sagemaker-xgboost-container: algorithm_mode): text/csv without labels,
 text/libsvm and recordio-protobuf come in; CSV, JSON, JSON lines or recordio-protobuf go out. All
 files of the artifact are models: the answer is their mean, or their vote where the objective gives
-classes (SAGEMAKER_INFERENCE_ENSEMBLE). SAGEMAKER_INFERENCE_OUTPUT selects what is answered.
+classes (SAGEMAKER_INFERENCE_ENSEMBLE). SAGEMAKER_INFERENCE_OUTPUT selects what is answered. Target
+models of a multi-model endpoint answer as the image's other server does (handler_service).
 
 Where the image fails on an Accept that it lists (JSON lines and recordio-protobuf without selected
 outputs), scores are written in the form that it has for JSON.
@@ -24,6 +25,7 @@ import numpy as np
 from penstock.errors import ModelError
 from penstock.runtimes.python import estimators
 from penstock.runtimes.python.tables import bad
+from penstock.runtimes.python.toolkit_variables import MULTI_MODEL
 from penstock.runtimes.toolkits import recordio, text_rows
 from penstock.runtimes.toolkits.bodies import media_type
 from penstock.runtimes.toolkits.recordio import RECORDIO
@@ -189,6 +191,8 @@ def default_output_fn(prediction: tuple[Algorithm, Any], accept: str) -> tuple[b
         )
     if scores is None:
         return b"", kind
+    if os.environ.get(MULTI_MODEL):
+        return _of_multi_model(scores.tolist(), kind), kind
     if _OUTPUT in os.environ:
         return _selected(model, scores, kind), kind
     listed = scores.tolist()
@@ -198,6 +202,22 @@ def default_output_fn(prediction: tuple[Algorithm, Any], accept: str) -> tuple[b
         lines = [",".join(map(str, one)) if isinstance(one, list) else str(one) for one in listed]
         return ("\n".join(lines) + "\n").encode(), kind
     return _rows([{"score": one} for one in listed], kind), kind
+
+
+def _of_multi_model(listed: list[Any], kind: str) -> bytes:
+    """The image's server of several models writes otherwise: one line of commas, or a JSON list."""
+    if kind == CSV and os.environ.get(_BATCH):
+        return ("\n".join(map(str, listed)) + "\n").encode()
+    if kind == CSV:
+        return ",".join(map(str, listed)).encode()
+    if kind == JSON:
+        return json.dumps(listed).encode()
+    raise bad(
+        f"Encoding to accept type {kind} failed with exception: {kind} is not an accepted Accept "
+        f"type. Please choose one of the following: ['{CSV}', '{JSON}'].",
+        code="not-acceptable",
+        status=415,
+    )
 
 
 def _rows(rows: list[dict[str, Any]], kind: str) -> bytes:
