@@ -23,6 +23,7 @@ def test_a_count_outside_of_new_bounds_is_brought_to_the_nearest() -> None:
     bounds = scaler(low=3, high=5).spec.target
     assert [within(bounds, count) for count in (3, 4, 5)] == [None, None, None]
     assert within(bounds, 1) == raised(1, 3)
+    assert raised(1, 3).cooldown_s == 0.0  # what follows bounds keeps nothing waiting
     assert within(bounds, 9) == SetCapacity(
         was=9, to=5, reason="maximum-capacity", cause="maximum capacity was set to 5", base=5
     )
