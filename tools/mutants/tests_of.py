@@ -90,6 +90,8 @@ _SCALING = (
     "core/scaling/test_scaling_machine.py",
     "core/scaling/test_scaling_crash.py",
     "core/scaling/test_scaling_zero.py",
+    "core/scaling/test_scaling_schedules.py",
+    "core/scaling/test_scaling_fast.py",
 )
 _PREPARE = (
     "artifacts/test_artifact_prepare.py",
@@ -159,6 +161,7 @@ TESTS_OF: dict[str, tuple[str, ...]] = {
         "core/test_core_endpoint_state.py",
     ),
     "core/deployment/deployment.py": (
+        "core/deployment/test_deployment_specs.py",
         "core/test_core_endpoint_state.py",
         "core/test_core_reconcile.py",
         *_ROUTING,
@@ -252,11 +255,11 @@ TESTS_OF: dict[str, tuple[str, ...]] = {
         "core/scaling/test_scaling_choose.py",
         *_SCALING,
     ),
-    "core/scaling/activity.py": _SCALING,
+    "core/scaling/activity.py": ("core/scaling/test_scaling_activity.py", *_SCALING),
     "core/scaling/choose.py": ("core/scaling/test_scaling_choose.py", *_SCALING),
-    "core/scaling/machine.py": (*_SCALING, "core/scaling/test_scaling_fast.py"),
+    "core/scaling/machine.py": _SCALING,
     "core/scaling/metrics.py": ("core/scaling/test_scaling_metrics.py",),
-    "core/scaling/observed.py": ("core/scaling/test_scaling_crash.py", *_SCALING),
+    "core/scaling/observed.py": ("core/scaling/test_scaling_observed.py", *_SCALING),
     "core/scaling/spec.py": (
         "core/scaling/test_scaling_metrics.py",
         *_SCALING,
@@ -265,7 +268,6 @@ TESTS_OF: dict[str, tuple[str, ...]] = {
     "core/scaling/tracking.py": (
         "core/scaling/test_scaling_tracking.py",
         *_SCALING,
-        "core/scaling/test_scaling_fast.py",
     ),
     "core/request/storage_failures.py": ("core/test_core_storage_failures.py",),
     "core/request/retry.py": ("core/test_core_retry.py",),
@@ -279,7 +281,7 @@ TESTS_OF: dict[str, tuple[str, ...]] = {
         "core/test_core_instance_pools.py",
         "core/test_core_instance_pools_properties.py",
     ),
-    "core/routing/copies.py": _ROUTING,
+    "core/routing/copies.py": ("core/routing/test_routing_copies.py", *_ROUTING),
     "core/routing/endpoint.py": _ROUTING,
     "core/routing/outliers.py": (
         "core/test_core_routing_outliers.py",

@@ -121,7 +121,7 @@ def test_a_job_from_its_first_span_to_its_end() -> None:
 
 
 def test_the_next_span_is_read_while_one_runs() -> None:
-    job = Job(5, policy=JobPolicy(spans_at_once=2))
+    job = Job(5, policy=JobPolicy())
     job.begin()
     assert job.copies(1, 2) == [run(1, 0, 0), run(2, 0, 3), run(1, 0, 1), run(2, 0, 4)]
     assert job.done(0, 0) == [run(1, 0, 2)]
@@ -152,18 +152,18 @@ def test_what_an_instance_had_when_it_was_taken_away_is_done_again_at_once_and_o
 
 
 def test_a_span_that_can_not_be_done_now_waits_longer_each_time_then_fails_its_object() -> None:
-    job = Job(1, policy=JobPolicy(spans_at_once=1, attempts_max=4))
+    job = Job(1)
     job.begin()
     job.copies(1)
     now = 10.0
-    for pause_s in (0.5, 1.0, 2.0):
+    for pause_s in (0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0):
         assert job.not_done(0, 0, PASSING, now=now) == []
         assert job.machine.next_deadline() == now + pause_s
         assert job.timer(now + pause_s - 0.1) == []
         now += pause_s
         assert job.timer(now) == [run(1, 0, 0, "again")]
         assert job.machine.next_deadline() is None
-    why = "a: bytes 0 to 100: tried 4 times: the copy was full"
+    why = "a: bytes 0 to 100: tried 8 times: the copy was full"
     assert job.not_done(0, 0, PASSING, now=now) == [
         FailObject(0, why, "span-attempts"),
         RELEASE,
@@ -432,7 +432,7 @@ def test_a_stop_ends_what_runs_and_keeps_what_is_whole() -> None:
 
 def test_what_does_not_stop_is_ended_with_its_instance() -> None:
     """A model's own code may take ten minutes for a request."""
-    job = Job(1, policy=JobPolicy(stop_s_max=30.0))
+    job = Job(1, policy=JobPolicy())
     job.begin()
     job.copies(1)
     assert job.machine.next_deadline() is None

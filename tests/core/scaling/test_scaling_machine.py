@@ -277,6 +277,9 @@ def test_what_was_out_of_reach_is_not_asked_for_again_at_once() -> None:
     ]
     again = machine.on_alarm(fired("track", 20.0, at=80.0), seen(80.0, 1))
     assert [type(one) for one in again] == [TellNotScaled]
+    machine.on_alarm(fired("track", 20.0, at=130.0), seen(130.0, 1, scalable=False))
+    told = [one.reason for one in machine.decisions()]
+    assert told == ["target-tracking", "capacity-out-of-reach", "update-in-progress"]
     later = machine.on_alarm(fired("track", 20.0, at=130.0), seen(130.0, 1))
     assert asked(later) == [(1, 4, "target-tracking")]
 
@@ -288,6 +291,9 @@ def test_a_count_that_was_set_by_hand_overrides_an_activity() -> None:
     (settled,) = machine.on_observed(seen(61.0, 7, ready=1))
     assert isinstance(settled, SettleActivity)
     assert (settled.activity_id, settled.status) == ("mine", "Overridden")
+    assert settled.message == (
+        "The desired instance count of 4 was replaced by 7 before it was reached."
+    )
 
 
 def test_a_second_activity_overrides_the_first() -> None:
