@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -236,7 +237,7 @@ def nvidia(root: Path, folder: Path) -> Iterator[str]:
     ]  # fmt: skip
     environment = {
         "LD_LIBRARY_PATH": str(packages / "nvidia_pytriton.libs"),
-        "PYTHONPATH": str(packages),
+        "PATH": f"{python.parent}:{os.environ['PATH']}",  # by which the stub finds its packages
     }
     with running(argv, env=environment):
         base = f"http://127.0.0.1:{port}"

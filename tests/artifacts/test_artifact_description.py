@@ -47,6 +47,7 @@ def test_a_description_of_which_only_the_runtime_is_known() -> None:
         "predict": "",
         "triton_python": False,
         "calls_models": False,
+        "decoupled": False,
         "ensemble": (),
         "models": (),
         "warmup": (),
