@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -236,12 +237,23 @@ def nvidia(root: Path, folder: Path) -> Iterator[str]:
     ]  # fmt: skip
     environment = {
         "LD_LIBRARY_PATH": str(packages / "nvidia_pytriton.libs"),
-        "PYTHONPATH": str(packages),
+        "PATH": f"{python.parent}:{os.environ['PATH']}",  # by which the stub finds its packages
     }
     with running(argv, env=environment):
         base = f"http://127.0.0.1:{port}"
         wait_answer(f"{base}/v2/repository/index", b"{}", timeout_s=120.0)
         yield base
+
+
+def _ours(base: str, root: Path, case: Case) -> list[tuple[int, Any]]:
+    """The answers of an endpoint that lives as long as that takes: each has its own memory."""
+    command = [sys.executable, "-m", "penstock"]
+    folder = str(root / case.name)
+    for words in (["deploy", case.name, folder], ["delete", case.name, "--yes"]):
+        subprocess.run([*command, *words, "--url", base], check=True, capture_output=True)
+        if words[0] == "deploy":
+            answers = [ask(base, case, *each) for each in case.asks]
+    return answers
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -251,10 +263,7 @@ def main(arguments: Sequence[str]) -> None:
         with nvidia(root, Path(scratch)) as base:
             theirs = [ask(base, case, *each) for case in CASES for each in case.asks]
         with penstock_up() as base:
-            for case in CASES:
-                command = [sys.executable, "-m", "penstock", "deploy", case.name]
-                subprocess.run([*command, str(root / case.name), "--url", base], check=True)
-            ours = [ask(base, case, *each) for case in CASES for each in case.asks]
+            ours = [each for case in CASES for each in _ours(base, root, case)]
     asked = [(case.name, *each) for case in CASES for each in case.asks]
     differ = 0
     for (name, path, body), their, our in zip(asked, theirs, ours, strict=True):

@@ -222,10 +222,10 @@ def test_a_cancelled_request_is_told_to_the_model(client: StreamClient) -> None:
     wait_until(lambda: events(client.whole(begin(client, 0, "cancelled")))[0]["y"] == 1)
 
 
-def test_a_reader_that_stops_makes_the_model_wait(
+def test_a_reader_that_stops_for_a_while_misses_nothing(
     client: StreamClient, served: InstanceProcess
 ) -> None:
-    """Its responses take no memory: the instance's stays as it was."""
+    """Others are answered meanwhile, and no response of its own is lost."""
     slow = StreamClient(served.path)
     ident = begin(slow, 200_000, "later")
     slow.begun(ident)

@@ -162,6 +162,9 @@ class DecoupledBatches(Batches):
         if answer is None:
             return  # cancelled meanwhile
         request = answer.request
+        if request.answered:  # cancelled before it began
+            self._answers.closed(request, marks=CANCELLED)
+            return
         if response.error is not None:
             self._ended_by(answer, response.error)
             return

@@ -41,8 +41,8 @@ class Changes:
     def __init__(self) -> None:
         self._changing = threading.Lock()
         self._families: dict[str, tuple[MetricKind, str]] = {}
-        self._series: dict[Key, Series] = {}
-        self._changed: dict[Key, Series] = {}
+        self._series: dict[Key, CodeSeries] = {}
+        self._changed: dict[Key, CodeSeries] = {}
         self.changed = threading.Event()  #: set while there is something to take
 
     def family(self, name: str, kind: MetricKind, description: str) -> None:
@@ -56,13 +56,13 @@ class Changes:
                 raise TritonModelException(f"a model has at most {FAMILIES_MAX} metric families")
             self._families.setdefault(name, (kind, description))
 
-    def series(self, key: Key, buckets: tuple[float, ...]) -> Series:
+    def series(self, key: Key, buckets: tuple[float, ...]) -> CodeSeries:
         with self._changing:
             found = self._series.get(key)
             if found is None:
                 if len(self._series) >= SERIES_MAX:
                     raise TritonModelException(f"a model has at most {SERIES_MAX} metrics")
-                found = self._series[key] = Series(self._families[key[0]][0], buckets)
+                found = self._series[key] = CodeSeries(self._families[key[0]][0], buckets)
                 self._changed[key] = found  # it is shown with 0, as in Triton
                 self.changed.set()
             elif found.buckets != buckets:
@@ -97,7 +97,7 @@ class Changes:
             ]  # fmt: skip
 
 
-class Series:
+class CodeSeries:
     """The values of one metric in this process."""
 
     def __init__(self, kind: MetricKind, buckets: tuple[float, ...]) -> None:
@@ -126,7 +126,7 @@ class Series:
 class Metric:
     """One series of a family; made by `MetricFamily.Metric`. Metrics with equal labels are one."""
 
-    def __init__(self, changes: Changes, key: Key, kind: MetricKind, series: Series) -> None:
+    def __init__(self, changes: Changes, key: Key, kind: MetricKind, series: CodeSeries) -> None:
         self._changes = changes
         self._key = key
         self._kind = kind
