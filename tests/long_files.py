@@ -22,6 +22,7 @@ SECONDS: Final[dict[str, int]] = {
     "tests/system/test_transform_memory.py": 60,
     "tests/system/test_transform_kills.py": 60,
     "tests/system/test_gateways.py": 60,
+    "tests/system/test_sequences_killed.py": 90,
     "tests/system/test_clients_sagemaker_sdk.py": 60,
     "tests/control/test_leader_killed.py": 60,
     "tests/system/test_scaling.py": 60,

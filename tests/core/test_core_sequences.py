@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from penstock.core.batching.sequences import (
     LOST,
     NOT_STARTED,
-    FreeSlot,
+    FreeSequenceSlot,
     RunSequences,
     SequenceBatcher,
     SequenceSpec,
@@ -74,7 +74,7 @@ def test_requests_of_one_sequence_run_in_order_and_one_at_a_time() -> None:
     assert batcher.on_timer(now=1.0) == [run(0, (2,), step(7, 0), waited_s=1.0, waiting=1)]
     assert batcher.lane_freed(0, now=2.0) == []
     assert batcher.on_timer(now=2.0) == [run(0, (3,), step(7, 0, ")"), waited_s=2.0)]
-    assert batcher.lane_freed(0, now=3.0) == [FreeSlot(7, 0, 0, "ended")]
+    assert batcher.lane_freed(0, now=3.0) == [FreeSequenceSlot(7, 0, 0, "ended")]
     assert batcher.next_deadline() is None
 
 
@@ -166,7 +166,7 @@ def test_a_sequence_that_was_not_begun_or_has_ended_is_refused() -> None:
     assert add(batcher, 2, 5, "()", now=0.0) == []
     assert add(batcher, 3, 5, now=0.0) == [RefuseItem(3, NOT_STARTED)]
     batcher.on_timer(now=0.0)
-    assert batcher.lane_freed(0, now=0.1) == [FreeSlot(5, 0, 0, "ended")]
+    assert batcher.lane_freed(0, now=0.1) == [FreeSequenceSlot(5, 0, 0, "ended")]
     assert add(batcher, 4, 5, ")", now=0.2) == [RefuseItem(4, NOT_STARTED)]
 
 
@@ -198,7 +198,7 @@ def test_without_a_free_slot_a_sequence_waits_with_all_its_requests() -> None:
     assert batcher.next_deadline() == 1.1  # it keeps its slot until it ends or is idle
     add(batcher, 5, "a", ")", now=0.2)
     assert batcher.on_timer(now=0.2) == [run(0, (5,), step("a", 0, ")"), waiting=3)]
-    assert batcher.lane_freed(0, now=0.3) == [FreeSlot("a", 0, 0, "ended")]
+    assert batcher.lane_freed(0, now=0.3) == [FreeSequenceSlot("a", 0, 0, "ended")]
     assert batcher.on_timer(now=0.3) == [run(0, (2,), step("b", 0, "("), waited_s=0.3, waiting=2)]
 
 
@@ -208,9 +208,9 @@ def test_one_that_begins_again_behind_its_end_goes_behind_the_backlog() -> None:
     add(batcher, 2, "b", "()", now=0.0)
     add(batcher, 3, "a", "()", now=0.0)
     batcher.on_timer(now=0.0)
-    assert batcher.lane_freed(0, now=1.0) == [FreeSlot("a", 0, 0, "ended")]
+    assert batcher.lane_freed(0, now=1.0) == [FreeSequenceSlot("a", 0, 0, "ended")]
     assert batcher.on_timer(now=1.0) == [run(0, (2,), step("b", 0, "()"), waited_s=1.0, waiting=1)]
-    assert batcher.lane_freed(0, now=2.0) == [FreeSlot("b", 0, 0, "ended")]
+    assert batcher.lane_freed(0, now=2.0) == [FreeSequenceSlot("b", 0, 0, "ended")]
     assert batcher.on_timer(now=2.0) == [run(0, (3,), step("a", 0, "()"), waited_s=2.0)]
 
 
@@ -224,7 +224,7 @@ def test_an_idle_sequence_ends_and_its_slot_goes_to_the_backlog() -> None:
     assert batcher.next_deadline() == 7.0
     assert batcher.on_timer(now=6.9) == []
     assert batcher.on_timer(now=7.0) == [
-        FreeSlot("a", 0, 0, "idle"),
+        FreeSequenceSlot("a", 0, 0, "idle"),
         run(0, (2,), step("b", 0, "("), waited_s=7.0),
     ]
     assert add(batcher, 3, "a", now=7.1) == [RefuseItem(3, NOT_STARTED)]
@@ -239,7 +239,7 @@ def test_a_lanes_sequences_are_lost_with_its_worker_and_say_so_until_they_begin_
     add(batcher, 2, "b", "(", now=0.0)
     add(batcher, 3, "a", now=0.0)
     batcher.on_timer(now=0.0)
-    assert batcher.lane_lost(0) == [Expire(3, LOST), FreeSlot("a", 0, 0, "lost")]
+    assert batcher.lane_lost(0) == [Expire(3, LOST), FreeSequenceSlot("a", 0, 0, "lost")]
     batcher.check_invariants()
     assert batcher.lane_freed(0, now=0.1) == []
     assert add(batcher, 4, "a", now=0.2) == [RefuseItem(4, LOST)]
@@ -259,7 +259,10 @@ def test_a_request_that_leaves_the_queue_takes_its_sequence_with_it() -> None:
     batcher.on_timer(now=0.0)
     add(batcher, 2, "a", now=0.1)
     add(batcher, 3, "a", now=0.1)
-    assert batcher.cancel(2, now=0.2) == (True, [Expire(3, LOST), FreeSlot("a", 0, 0, "lost")])
+    assert batcher.cancel(2, now=0.2) == (
+        True,
+        [Expire(3, LOST), FreeSequenceSlot("a", 0, 0, "lost")],
+    )
     assert batcher.cancel(1, now=0.2) == (False, [])  # it runs
     assert batcher.lane_freed(0, now=0.3) == []
     batcher.check_invariants()
@@ -274,7 +277,7 @@ def test_a_request_whose_time_is_over_is_not_run_and_its_sequence_is_lost() -> N
     batcher.lane_freed(0, now=2.0)
     assert batcher.on_timer(now=2.0) == [
         Expire(2, "deadline-passed"),
-        FreeSlot("a", 0, 0, "lost"),
+        FreeSequenceSlot("a", 0, 0, "lost"),
     ]
     late = batcher.add(3, sequence="b", start=True, end=False, deadline=2.0, now=2.0)
     assert late == [RefuseItem(3, "deadline-passed")]

@@ -16,7 +16,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from penstock.clock import Clock
 from penstock.core.batching.batcher import Action, Expire, RefuseItem, RunBatch
-from penstock.core.batching.sequences import FreeSlot, SequenceAction, SequenceBatcher
+from penstock.core.batching.sequences import FreeSequenceSlot, SequenceAction, SequenceBatcher
 
 Item = TypeVar("Item")
 
@@ -200,7 +200,7 @@ class SequenceDriver(BatcherDriver[Item]):
     __slots__ = ("_freed", "_sequences")
 
     def __init__(
-        self, batcher: SequenceBatcher, *, freed: Callable[[FreeSlot], None], **driving: Any
+        self, batcher: SequenceBatcher, *, freed: Callable[[FreeSequenceSlot], None], **driving: Any
     ) -> None:
         super().__init__(batcher, **driving)
         self._sequences = batcher
@@ -283,7 +283,7 @@ class SequenceDriver(BatcherDriver[Item]):
         for step in actions:
             if isinstance(step, RunBatch):
                 self._run(step, [self._items.pop(ident) for ident in step.ids])
-            elif isinstance(step, FreeSlot):
+            elif isinstance(step, FreeSequenceSlot):
                 self._freed(step)
             else:
                 self._drop(self._items.pop(step.id), step.reason)

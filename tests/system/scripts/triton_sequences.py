@@ -32,7 +32,7 @@ numbers = itertools.count(1)
 enough = threading.Event()  #: the input has ended
 
 
-class Doors:
+class SequenceDoors:
     """One thread's clients."""
 
     def __init__(self):
@@ -83,7 +83,7 @@ def kind_of(error):
 
 
 def drive(number):
-    doors = Doors()
+    doors = SequenceDoors()
     try:
         interleave(doors, random.Random(seed * 1000 + number))
     finally:

@@ -24,6 +24,7 @@ from typing import NamedTuple
 import orjson
 
 from penstock.api.refused_members import REFUSED
+from penstock.core.routing.sequences import is_sequence
 from penstock.core.routing.sessions import UNKNOWN
 from penstock.errors import CallerError, PenstockError
 from penstock.gateway.dispatch.dispatcher import Dispatcher
@@ -309,6 +310,8 @@ class SessionHeaders:
         affinity = call.affinity
         if affinity is None or not affinity.opens or affinity.session is None:
             return b""
+        if is_sequence(affinity.session):
+            return b""  # its caller named it
         ends = time.gmtime(self._dispatcher.clock.wall() + self._dispatcher.sessions.idle_s_max)
         return b"x-amzn-sagemaker-new-session-id: %b; Expires=%b\r\n" % (
             affinity.session.encode(),

@@ -78,7 +78,7 @@ class RunSequences(RunBatch):
 
 
 @dataclass(frozen=True, slots=True)
-class FreeSlot:
+class FreeSequenceSlot:
     """The state of this slot is not needed any more."""
 
     sequence: Hashable
@@ -87,7 +87,7 @@ class FreeSlot:
     reason: str  #: ended | idle | lost
 
 
-SequenceAction = RunSequences | FreeSlot | RefuseItem | Expire
+SequenceAction = RunSequences | FreeSequenceSlot | RefuseItem | Expire
 
 
 class _Request:
@@ -104,7 +104,7 @@ class _Request:
         self.deadline = deadline
 
 
-class _Sequence:
+class _OpenSequence:
     __slots__ = ("key", "lane", "queue", "running", "slot", "used")
 
     def __init__(self, key: Hashable, now: float) -> None:
@@ -127,15 +127,15 @@ class SequenceBatcher:
 
     def __init__(self, spec: SequenceSpec) -> None:
         self._spec = spec
-        self._open: dict[Hashable, _Sequence] = {}
-        self._backlog: OrderedDict[Hashable, _Sequence] = OrderedDict()
+        self._open: dict[Hashable, _OpenSequence] = {}
+        self._backlog: OrderedDict[Hashable, _OpenSequence] = OrderedDict()
         #: sequences with a slot and nothing waiting or running, the one unused for longest first
-        self._idle: OrderedDict[Hashable, _Sequence] = OrderedDict()
+        self._idle: OrderedDict[Hashable, _OpenSequence] = OrderedDict()
         #: by lane: sequences with a slot and a request that may run
-        self._ready: list[dict[Hashable, _Sequence]] = [{} for _ in range(spec.lanes)]
-        self._of_request: dict[int, _Sequence] = {}  #: waiting requests
+        self._ready: list[dict[Hashable, _OpenSequence]] = [{} for _ in range(spec.lanes)]
+        self._of_request: dict[int, _OpenSequence] = {}  #: waiting requests
         self._free = [(slot, lane) for slot in range(spec.slots) for lane in range(spec.lanes)]
-        self._batches: list[list[_Sequence] | None] = [None] * spec.lanes  #: what a lane runs
+        self._batches: list[list[_OpenSequence] | None] = [None] * spec.lanes  #: what a lane runs
         self._down: set[int] = set()  #: lanes without a worker
         self._lost: OrderedDict[Hashable, None] = OrderedDict()
         self._draining = False
@@ -165,7 +165,7 @@ class SequenceBatcher:
         if len(self._of_request) >= self._spec.queue_rows_max:
             return [RefuseItem(id, "queue-full")]
         if found is None:
-            found = self._open[sequence] = _Sequence(sequence, now)
+            found = self._open[sequence] = _OpenSequence(sequence, now)
             self._lost.pop(sequence, None)
             self._backlog[sequence] = found
         self._idle.pop(sequence, None)
@@ -317,7 +317,7 @@ class SequenceBatcher:
             sequence.lane, sequence.slot = lane, slot
             self._look(sequence)
 
-    def _look(self, sequence: _Sequence) -> None:
+    def _look(self, sequence: _OpenSequence) -> None:
         """Notes what the sequence waits for: its turn, or a request."""
         if sequence.lane < 0 or sequence.running is not None:
             return
@@ -326,35 +326,35 @@ class SequenceBatcher:
         else:
             self._idle[sequence.key] = sequence
 
-    def _ended(self, sequence: _Sequence, actions: list[SequenceAction]) -> None:
+    def _ended(self, sequence: _OpenSequence, actions: list[SequenceAction]) -> None:
         """Its last request has run. What waits behind that begins it again."""
         if not sequence.queue:
             self._close(sequence, "ended", actions)
         elif self._backlog:
-            actions.append(FreeSlot(sequence.key, sequence.lane, sequence.slot, "ended"))
+            actions.append(FreeSequenceSlot(sequence.key, sequence.lane, sequence.slot, "ended"))
             self._leave_slot(sequence)
             self._backlog[sequence.key] = sequence
             self._fill_slots()
         else:
             self._look(sequence)
 
-    def _close(self, sequence: _Sequence, reason: str, actions: list[SequenceAction]) -> None:
+    def _close(self, sequence: _OpenSequence, reason: str, actions: list[SequenceAction]) -> None:
         del self._open[sequence.key]
         self._idle.pop(sequence.key, None)
         if sequence.lane >= 0:
-            actions.append(FreeSlot(sequence.key, sequence.lane, sequence.slot, reason))
+            actions.append(FreeSequenceSlot(sequence.key, sequence.lane, sequence.slot, reason))
             self._leave_slot(sequence)
         else:
             del self._backlog[sequence.key]
         self._fill_slots()
 
-    def _leave_slot(self, sequence: _Sequence) -> None:
+    def _leave_slot(self, sequence: _OpenSequence) -> None:
         self._ready[sequence.lane].pop(sequence.key, None)
         if sequence.lane not in self._down:
             heappush(self._free, (sequence.slot, sequence.lane))
         sequence.lane = sequence.slot = -1
 
-    def _lose(self, sequence: _Sequence, actions: list[SequenceAction]) -> None:
+    def _lose(self, sequence: _OpenSequence, actions: list[SequenceAction]) -> None:
         for request in sequence.queue:
             del self._of_request[request.id]
             actions.append(Expire(request.id, LOST))
@@ -412,7 +412,7 @@ class SequenceBatcher:
             RunSequences(lane, tuple(ids), rows, 0, waited_s, waiting, reason, tuple(steps))
         )
 
-    def _chosen(self, ready: list[_Sequence]) -> list[_Sequence]:
+    def _chosen(self, ready: list[_OpenSequence]) -> list[_OpenSequence]:
         alone = [each for each in ready if each.queue[0].alone]
         if alone:
             return alone[:1]

@@ -292,6 +292,8 @@ class Dispatcher(RetryingDispatcher):
         )
         try:
             self._note_end(invocation, reply)
+            if invocation.entry.keeps_sequences:
+                self._note_end_of_sequence(invocation)
             invocation.responder.on_end(invocation, reply)
         except Exception as raised:
             self._responder_failed(invocation, raised)

@@ -146,6 +146,10 @@ class SequenceDrains:
         self._waits = 0  #: calls of `drained`
 
     def add(self, states: Iterable[CopyState], endpoint: Endpoint) -> None:
+        """Adds copies that just left the routes; forgets those that are there again or gone."""
+        for copy, (state, _) in list(self._copies.items()):
+            if not state.draining or not state.sequence_idle_s:
+                del self._copies[copy]
         self._copies.update(
             (state.copy, (state, endpoint)) for state in states if state.sequence_idle_s
         )
@@ -171,10 +175,8 @@ class SequenceDrains:
     def _look(self) -> None:
         self.close()
         now = self._now()
-        for copy, (state, endpoint) in list(self._copies.items()):
-            if not state.draining:
-                del self._copies[copy]  # it is in the routes again
-            elif not state.outstanding and not endpoint.router.keeps_sequences(state, now=now):
+        for state, endpoint in list(self._copies.values()):
+            if not state.outstanding and not endpoint.router.keeps_sequences(state, now=now):
                 self._drains.finished(state)
         if self._copies and self._waits:
             self._timer = self._timers.call_at(now + _LOOK_S, self._look)

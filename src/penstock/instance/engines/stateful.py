@@ -32,7 +32,7 @@ from penstock.core.batching.batcher import BatchSpec, RunBatch
 from penstock.core.batching.sequences import (
     LOST,
     NOT_STARTED,
-    FreeSlot,
+    FreeSequenceSlot,
     RunSequences,
     SequenceBatcher,
     SequenceSpec,
@@ -156,7 +156,7 @@ class StatefulBatches(Batches):
 
     def _padding(self, like: Request, given: Tensors) -> Item:
         """A row that the model ignores: zeros in the shapes of another row."""
-        padding = Request(like.sink, 0, b"", b"", like.received, like.deadline, 0)
+        padding = Request(like.sink, 0, like.meta, b"", like.received, like.deadline, 0)
         padding.decoded = Decoded({}, 1, _unanswered, InferMetadata())
         zeros = {name: _zeros(array.shape, array.dtype) for name, array in given.items()}
         padding.data = {**zeros, **self._controls(None), **self._initial}
@@ -209,7 +209,7 @@ class StatefulBatches(Batches):
     def _lost(self, request: Request) -> ModelError:
         return sequence_error(LOST, self._id_of(request), self._model.name)
 
-    def _freed(self, action: FreeSlot) -> None:
+    def _freed(self, action: FreeSequenceSlot) -> None:
         self._states.pop((action.lane, action.slot), None)
         self.ended[action.reason] += 1
 
