@@ -49,7 +49,6 @@ def test_a_description_of_which_only_the_runtime_is_known() -> None:
         "decoupled": False,
         "sequences": None,
         "calls_models": False,
-        "decoupled": False,
         "ensemble": (),
         "triton": None,
         "other_versions": {},
