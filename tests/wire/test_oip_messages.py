@@ -120,4 +120,4 @@ def test_the_entries_of_a_map_are_a_key_and_a_value() -> None:
                     ("key", 1), ("value", 2),
                 ]  # fmt: skip
                 assert entry.field[0].type == entry.field[0].TYPE_STRING
-    assert found == 8
+    assert found == 10
