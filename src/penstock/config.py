@@ -44,6 +44,9 @@ class ListenConfig:
     tls_cert: Path | None = None  #: PEM chain; both TLS files or neither
     tls_key: Path | None = None  #: PEM key of the chain
     auth: bool = False  #: every request needs SigV4 or a bearer key
+    # Off as in Triton: whoever registers a region reads and writes memory of the server's user.
+    #: callers on this machine may register shared memory for tensors
+    client_shared_memory: bool = False
     insecure: bool = False  #: allow a non-loopback address without credentials
     #: names of the server that requests may use besides its own; "*" = any
     hosts: tuple[str, ...] = ()

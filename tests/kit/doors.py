@@ -58,6 +58,7 @@ class DoorSite:
         self.dispatcher = dispatcher
         self.instance = instance
         self.registry = MetricRegistry()
+        self.bodies = BodyBudget(0)
         self.grpc_port = 0
 
     async def client(self) -> RawClient:
@@ -74,6 +75,7 @@ async def door_site(
     drain_s_max: float = 2.0,
     asynchronous: Any = None,
     find_session: Any = None,
+    regions: Any = None,
     **limits: Any,
 ) -> AsyncIterator[DoorSite]:
     clock = SystemClock()
@@ -87,8 +89,9 @@ async def door_site(
         recorders=registry,
         ids=RequestIds(PREFIX),
     )
-    models = OipModels(dispatcher, registry)
+    models = OipModels(dispatcher, registry, regions=regions)
     openai = OpenAiDoor(dispatcher)
+    bodies = BodyBudget(limit_config.bodies_bytes_max)
     server = GatewayServer(
         ListenConfig(port=0),
         limit_config,
@@ -106,11 +109,12 @@ async def door_site(
                     room=TrafficLoads(dispatcher, limit_config).room,
                 ),
             ),
-            (OIP_PREFIX, OipDoor(dispatcher, models, limit_config)),
+            (OIP_PREFIX, OipDoor(dispatcher, models, limit_config, bodies)),
             (OPENAI_PREFIX, openai),
         ],
         no_app,
         authenticator,
+        bodies=bodies,
         body_limits=((OIP_PREFIX, body_limit(limit_config)),),
         interest=(*RUNTIME_INTEREST, *OIP_INTEREST, *OPENAI_INTEREST),
     )
@@ -118,7 +122,7 @@ async def door_site(
         dispatcher,
         models,
         limit_config,
-        budget=BodyBudget(limit_config.bodies_bytes_max),
+        budget=bodies,
         grant_of=grant_of,
     )
     with tempfile.TemporaryDirectory() as folder:
@@ -129,6 +133,7 @@ async def door_site(
         await server.start()
         served = DoorSite(server, dispatcher, instance)
         served.registry = registry
+        served.bodies = bodies
         served.grpc_port = await grpc_server.start("127.0.0.1", 0)
         try:
             yield served

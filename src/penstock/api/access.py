@@ -21,7 +21,13 @@ from collections.abc import Sequence
 from typing import Any, Final, NamedTuple, Protocol
 from urllib.parse import unquote_to_bytes
 
-from penstock.api.model_names import INFERS, endpoint_of, parts_of, split_model
+from penstock.api.model_names import (
+    INFERS,
+    SHARED_MEMORY_PATHS,
+    endpoint_of,
+    parts_of,
+    split_model,
+)
 from penstock.clock import Clock
 from penstock.config import ListenConfig
 from penstock.core.request import grants
@@ -334,6 +340,8 @@ def _oip(raw_path: bytes) -> AccessRequest:
         return AccessRequest(grants.SERVER_METADATA)
     if parts[:2] == ["repository", "models"] and len(parts) > 3:
         return AccessRequest(grants.LOAD_TARGET_MODEL, endpoint_of(parts[2]))
+    if parts[0] in SHARED_MEMORY_PATHS and parts[-1] != "status":
+        return AccessRequest(grants.SHARE_MEMORY)
     if parts[0] != "models" or len(parts) < 2 or parts[1:] == ["stats"]:
         return AccessRequest(grants.LIST_SERVED_MODELS)
     name, _, action = split_model(parts[1:])

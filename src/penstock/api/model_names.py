@@ -65,6 +65,12 @@ INFERS: Final = ("infer", GENERATE, GENERATE_STREAM)
 _ABOUT: Final = ("ready", "config", "stats")
 
 
+#: First parts of the paths of Triton's extensions for shared memory.
+SYSTEM_SHARED_MEMORY: Final = "systemsharedmemory"
+CUDA_SHARED_MEMORY: Final = "cudasharedmemory"
+SHARED_MEMORY_PATHS: Final = (SYSTEM_SHARED_MEMORY, CUDA_SHARED_MEMORY)
+
+
 class OipTarget(NamedTuple):
     """The target of a path."""
 

@@ -105,7 +105,37 @@ _MESSAGES: Final = model_config_fields.MESSAGES | {
         "repository_name:string=1 model_name:string=2 parameters:{ModelRepositoryParameter}=3"
     ),
     "RepositoryModelUnloadResponse": "",
+    "SystemSharedMemoryStatusRequest": "name:string=1",
+    "SystemSharedMemoryStatusResponse": (
+        "regions:{SystemSharedMemoryStatusResponse.RegionStatus}=1"
+    ),
+    "SystemSharedMemoryStatusResponse.RegionStatus": (
+        "name:string=1 key:string=2 offset:uint64=3 byte_size:uint64=4"
+    ),
+    "SystemSharedMemoryRegisterRequest": (
+        "name:string=1 key:string=2 offset:uint64=3 byte_size:uint64=4"
+    ),
+    "SystemSharedMemoryRegisterResponse": "",
+    "SystemSharedMemoryUnregisterRequest": "name:string=1",
+    "SystemSharedMemoryUnregisterResponse": "",
+    "CudaSharedMemoryStatusRequest": "name:string=1",
+    "CudaSharedMemoryStatusResponse": "regions:{CudaSharedMemoryStatusResponse.RegionStatus}=1",
+    "CudaSharedMemoryStatusResponse.RegionStatus": (
+        "name:string=1 device_id:uint64=2 byte_size:uint64=3"
+    ),
+    "CudaSharedMemoryRegisterRequest": (
+        "name:string=1 raw_handle:bytes=2 device_id:int64=3 byte_size:uint64=4"
+    ),
+    "CudaSharedMemoryRegisterResponse": "",
+    "CudaSharedMemoryUnregisterRequest": "name:string=1",
+    "CudaSharedMemoryUnregisterResponse": "",
 }
+
+#: Extensions whose methods all have the messages that their names say.
+_EXTENSIONS: Final = (
+    *(f"SystemSharedMemory{verb}" for verb in ("Status", "Register", "Unregister")),
+    *(f"CudaSharedMemory{verb}" for verb in ("Status", "Register", "Unregister")),
+)
 
 #: method -> (request, response, client streams, server streams)
 METHODS: Final = {
@@ -131,6 +161,7 @@ METHODS: Final = {
         False,
         False,
     ),
+    **{name: (f"{name}Request", f"{name}Response", False, False) for name in _EXTENSIONS},
 }
 
 _Field = descriptor_pb2.FieldDescriptorProto

@@ -25,6 +25,7 @@ from penstock.api.cloudwatch.operations import OPERATIONS as CLOUDWATCH_OPERATIO
 from penstock.api.cloudwatch.rules import CloudWatchContext
 from penstock.api.observation import Observation
 from penstock.api.oip.models import OipModels
+from penstock.api.oip.shared_memory import OwnRegions
 from penstock.api.oip.targets import OipTargets
 from penstock.api.runtime.asynchronous import AsyncDoor
 from penstock.api.sagemaker.context import SagemakerContext
@@ -133,7 +134,12 @@ class ControlSide:
         if beat_age_s is not None:
             registry.work.gauge_from(LEADER_BEAT, lambda: [((), beat_age_s())])
         self.targets = OipTargets(dispatcher, self._target_models)
-        self.models = OipModels(dispatcher, registry, self.targets)
+        self.models = OipModels(
+            dispatcher,
+            registry,
+            self.targets,
+            OwnRegions() if config.listen.client_shared_memory else None,
+        )
         self.aws = AwsFrontDoor(
             self._services(),
             region_default=config.control.region,

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import gc
 import socket
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from penstock.api.access import KeyAuthenticator
@@ -30,6 +30,7 @@ from penstock.api.runtime.request import FindSession
 from penstock.cleanup import ShieldedExitStack
 from penstock.config import LimitConfig, ListenConfig
 from penstock.core.request.body_budget import BodyBudget
+from penstock.core.request.shared_regions import SharedRegion
 from penstock.errors import CallerError, PenstockError
 from penstock.gateway.channel.messages import Json
 from penstock.gateway.dispatch.dispatcher import Dispatcher
@@ -113,7 +114,7 @@ class Front:
             dispatcher,
             (
                 (RUNTIME_PREFIX, runtime),
-                (OIP_PREFIX, OipDoor(dispatcher, self.models, self.limits)),
+                (OIP_PREFIX, OipDoor(dispatcher, self.models, self.limits, bodies)),
                 (OPENAI_PREFIX, openai),
             ),
             self.app,
@@ -150,6 +151,7 @@ Ask = Callable[[str, Json], Awaitable[Json]]
 
 #: The one operation of this module on the channel.
 OP: Final = "oip"
+_REGIONS: Final = "regions"
 
 
 class FarTargets:
@@ -183,11 +185,51 @@ class FarTargets:
         return (await self._ask(OP, {"asked": asked} | fields))["answer"]
 
 
+class FarRegions:
+    """Regions of shared memory, over the channel to the control side's table."""
+
+    def __init__(self, ask: Ask) -> None:
+        self._ask = ask
+
+    async def register(self, name: str, key: str, offset: int, byte_size: int) -> None:
+        await self._answer("register", name=name, key=key, offset=offset, byte_size=byte_size)
+
+    async def unregister(self, name: str) -> None:
+        await self._answer("unregister", name=name)
+
+    async def listed(self, name: str) -> list[SharedRegion]:
+        return [SharedRegion(**each) for each in await self._answer("listed", name=name)]
+
+    async def find(self, names: Iterable[str]) -> dict[str, SharedRegion]:
+        found = await self._answer("find", names=list(names))
+        return {each["name"]: SharedRegion(**each) for each in found}
+
+    async def _answer(self, action: str, **fields: Any) -> Any:
+        asked = {"asked": _REGIONS, "action": action, "fields": fields}
+        return (await self._ask(OP, asked))["answer"]
+
+
+async def _answer_regions(models: OipModels, action: str, fields: Json) -> Any:
+    regions = models.shared.regions_for("")
+    if action == "find":
+        return [asdict(one) for one in (await regions.find(fields["names"])).values()]
+    if action == "listed":
+        return [asdict(one) for one in await regions.listed(fields["name"])]
+    if action == "register":
+        await regions.register(**fields)
+    elif action == "unregister":
+        await regions.unregister(**fields)
+    else:
+        raise CallerError("unknown-operation", f"there is no {action!r}")
+    return None
+
+
 class FarModels(OipModels):
     """Models by this gateway's routes; counts of all gateways come from the control side."""
 
-    def __init__(self, dispatcher: Dispatcher, ask: Ask) -> None:
-        super().__init__(dispatcher, None, FarTargets(dispatcher, ask))
+    def __init__(self, dispatcher: Dispatcher, ask: Ask, *, shares_memory: bool = False) -> None:
+        regions = FarRegions(ask) if shares_memory else None
+        super().__init__(dispatcher, None, FarTargets(dispatcher, ask), regions)
         self._ask = ask
 
     async def statistics(self, name: ModelName | None, version: str) -> list[dict[str, Any]]:
@@ -209,7 +251,9 @@ async def answer(models: OipModels, targets: Targets, fields: Json) -> Json:
     asked = fields["asked"]
     name = parse(fields["name"]) if fields.get("name") else None
     told: Any = None
-    if asked == "statistics":
+    if asked == _REGIONS:
+        told = await _answer_regions(models, fields["action"], fields["fields"])
+    elif asked == "statistics":
         told = await models.statistics(name, fields["version"])
     elif asked == "index":
         told = await targets.index(fields["endpoint"], ready_only=fields["ready_only"])

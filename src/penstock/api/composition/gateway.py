@@ -220,7 +220,7 @@ class GatewayProcess:
             account_id=fields["account_id"],
             region=fields["region"],
             dispatcher=dispatcher,
-            models=FarModels(dispatcher, self._ask),
+            models=FarModels(dispatcher, self._ask, shares_memory=listen.client_shared_memory),
             authenticator=authenticator,
             app=ProxyApp(fields["inner"]),
             refusal=build_refusal(AwsFrontDoor((), region_default=fields["region"])),

@@ -31,9 +31,12 @@ from penstock.api.oip.grpc_calls import (
     MessageReader,
     granted,
 )
+from penstock.api.oip.grpc_extensions import GrpcExtensions
 from penstock.api.oip.grpc_health import GrpcHealth
 from penstock.api.oip.grpc_stream import InferNames, InferStream, infer_names
+from penstock.api.oip.http import body_limit
 from penstock.api.oip.models import OipModels
+from penstock.api.oip.shared_tensors import MARK, SharedOutputs, SharedTensors, message_out
 from penstock.config import LimitConfig
 from penstock.core.request.body_budget import BodyBudget
 from penstock.core.request.grants import INVOKE_ENDPOINT, LOAD_TARGET_MODEL, MODEL_METADATA
@@ -70,7 +73,7 @@ VERSION_CHARS_MAX = 64
 #: At most this many metas are cached, since callers choose the names in them.
 _METAS_MAX = 1024
 
-Unary = Callable[[Any], Any]  #: returns the answer's fields, or an awaitable of them
+Unary = Callable[..., Any]  #: returns the answer's fields, or an awaitable of them
 
 
 class OipGrpc:
@@ -100,6 +103,7 @@ class OipGrpc:
         self._dispatcher = dispatcher
         self._looked_for = frozenset(name.decode() for name in dispatcher.interest)
         self._models = models
+        self._tensors = SharedTensors(models.shared, budget, body_limit(limits).bytes_max)
         self._server: Any = None
 
     async def start(
@@ -176,17 +180,19 @@ class OipGrpc:
             ),
             "RepositoryModelUnload": lambda asked: self._models.unload(parse(asked.model_name)),
         }
+        extensions = GrpcExtensions(self._models).methods()
         for method in METHODS:
             if method not in handlers:
-                request_class, response_class = method_classes(method)
+                answer = answers.get(method) or extensions[method]
                 handlers[method] = grpc.stream_unary_rpc_method_handler(
-                    self._unary(answers[method], request_class, response_class)
+                    self._unary(answer, *method_classes(method), extends=method in extensions)
                 )
         return grpc.method_handlers_generic_handler(SERVICE, handlers)
 
     def _unary(
-        self, answer: Unary, request_class: Any, response_class: Any
+        self, answer: Unary, request_class: Any, response_class: Any, *, extends: bool
     ) -> Callable[[AsyncIterator[bytes], Any], Awaitable[bytes]]:
+        """`extends`: the method is of no model, and its answer takes the caller's address."""
         # Two of them need no credentials; their messages must not take the turns of other calls.
         says_nothing = not request_class.DESCRIPTOR.fields
 
@@ -198,11 +204,11 @@ class OipGrpc:
                     asked = _parsed(
                         request_class, await self._reader.first(requests, context.peer())
                     )
-                if "name" in request_class.DESCRIPTOR.fields_by_name:
-                    granted(MODEL_METADATA, endpoint_of(asked.name))
-                elif "model_name" in request_class.DESCRIPTOR.fields_by_name:
-                    granted(LOAD_TARGET_MODEL, endpoint_of(asked.model_name))
-                fields = answer(asked)
+                if extends:
+                    fields = answer(asked, context.peer())
+                else:
+                    _check_granted(request_class, asked)
+                    fields = answer(asked)
                 if inspect.isawaitable(fields):
                     fields = await fields
             except PenstockError as error:
@@ -231,16 +237,23 @@ class OipGrpc:
 
     async def _model_infer(self, requests: AsyncIterator[bytes], context: Any) -> bytes:
         waiter = AwaitedReply(self._dispatcher)
+        shared: SharedOutputs | None = None
         try:
             request = await self._reader.first(requests, context.peer())
+            if self._models.shared.on and MARK in request:
+                request, shared = await self._tensors.message_in(request, context.peer())
             invocation, _ = self._invocation(request, context, "", waiter)
             reply = await waiter.get(invocation)
+            body = reply.body if shared is None else message_out(reply.body, shared)
         except PenstockError as error:
             await _abort(context, error)
+        finally:
+            if shared is not None:
+                shared.leave()
         # grpcio does not report when the last byte is sent; returning the message is the closest
         # moment.
         asyncio.get_running_loop().call_soon(self._dispatcher.written, invocation)
-        return reply.body
+        return body
 
     async def _model_stream_infer(self, requests: AsyncIterator[bytes], context: Any) -> None:
         """A coroutine that writes, not a generator: grpcio cancels only a coroutine at once."""
@@ -342,6 +355,10 @@ def translate(error: PenstockError) -> tuple[Any, str]:
             return code.UNIMPLEMENTED, message
         if error.code == "message-too-slow":
             return code.DEADLINE_EXCEEDED, message
+        if error.status == 501:
+            return code.UNIMPLEMENTED, message
+        if error.status == 403:
+            return code.PERMISSION_DENIED, message
         return (code.NOT_FOUND if error.status == 404 else code.INVALID_ARGUMENT), message
     if isinstance(error, NotNowError):
         if error.code in ("deadline-passed", "no-capacity-in-time"):
@@ -357,6 +374,13 @@ def _credentials(tls_cert: Path, tls_key: Path) -> Any:
 async def _abort(context: Any, error: PenstockError) -> Any:
     await context.abort(*translate(error))
     raise InternalError("unreachable", "abort raises")
+
+
+def _check_granted(request_class: Any, asked: Any) -> None:
+    if "name" in request_class.DESCRIPTOR.fields_by_name:
+        granted(MODEL_METADATA, endpoint_of(asked.name))
+    elif "model_name" in request_class.DESCRIPTOR.fields_by_name:
+        granted(LOAD_TARGET_MODEL, endpoint_of(asked.model_name))
 
 
 def _parsed(request_class: Any, data: bytes) -> Any:

@@ -36,6 +36,7 @@ from penstock.core.request.grants import (
     LOAD_TARGET_MODEL,
     MODEL_METADATA,
     SERVER_METADATA,
+    SHARE_MEMORY,
     UNKNOWN,
     Grant,
 )
@@ -62,6 +63,12 @@ _OPERATIONS: Final = {
     "RepositoryIndex": LIST_SERVED_MODELS,
     "RepositoryModelLoad": LOAD_TARGET_MODEL,
     "RepositoryModelUnload": LOAD_TARGET_MODEL,
+    "SystemSharedMemoryStatus": LIST_SERVED_MODELS,
+    "SystemSharedMemoryRegister": SHARE_MEMORY,
+    "SystemSharedMemoryUnregister": SHARE_MEMORY,
+    "CudaSharedMemoryStatus": LIST_SERVED_MODELS,
+    "CudaSharedMemoryRegister": SHARE_MEMORY,
+    "CudaSharedMemoryUnregister": SHARE_MEMORY,
 }
 _WITH_NAME: Final = frozenset({INVOKE_ENDPOINT, LOAD_TARGET_MODEL, MODEL_METADATA})
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import zlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 import orjson
@@ -27,9 +27,18 @@ from penstock.api.model_names import (
     parts_of,
     repository_target,
 )
+from penstock.api.oip.http_extensions import OipExtensions, question
 from penstock.api.oip.models import OipModels
+from penstock.api.oip.shared_tensors import (
+    MARK,
+    SharedOutputs,
+    SharedTensors,
+    json_out,
+    leaving,
+)
 from penstock.api.runtime.request import DEADLINE_MS, deadline_s
 from penstock.config import LimitConfig
+from penstock.core.request.body_budget import BodyBudget
 from penstock.errors import (
     CallerError,
     InternalError,
@@ -57,8 +66,6 @@ _LENGTH_DIGITS_MAX = 10
 _JSON_HEAD = b"content-type: application/json\r\n"
 #: (content type, length header, version, target model)
 _MetaKey = tuple[bytes | None, bytes | None, str, str | None]
-#: Bound of a body to the repository, which is `{"ready": true}` at most and parsed on the loop.
-_QUESTION_BYTES_MAX = 4096
 #: Bound against a small body that inflates: tensors above 1 MiB hardly ever compress this much.
 _RATIO_MAX = 100
 _INFLATED_FREE_BYTES = 1 << 20
@@ -70,10 +77,26 @@ _WBITS = {b"gzip": 31, b"deflate": 15}
 class OipDoor(JsonResponder):
     """The `Door` of `/v2`, and the `Responder` of its inferences."""
 
-    def __init__(self, dispatcher: Dispatcher, models: OipModels, limits: LimitConfig) -> None:
+    def __init__(
+        self,
+        dispatcher: Dispatcher,
+        models: OipModels,
+        limits: LimitConfig,
+        bodies: BodyBudget | None = None,
+    ) -> None:
+        """`bodies`: the budget of all doors; None: one of the limits' size."""
         super().__init__(dispatcher)
         self._dispatcher = dispatcher
         self._models = models
+        self._extensions = OipExtensions(models)
+        self._shared = models.shared
+        self._tensors = SharedTensors(
+            models.shared,
+            bodies or BodyBudget(limits.bodies_bytes_max),
+            body_limit(limits).bytes_max,
+        )
+        self.written = leaving(dispatcher.written)
+        self.abandoned = leaving(dispatcher.cancel)
         self._body_bytes_max = body_limit(limits).bytes_max
         self._targets: dict[
             bytes, OipTarget
@@ -113,6 +136,12 @@ class OipDoor(JsonResponder):
 
     def on_reply(self, invocation: Invocation, reply: Reply) -> None:
         assert isinstance(invocation, Call)
+        if isinstance(invocation.context, SharedOutputs):
+            try:
+                reply = json_out(reply, invocation.context)
+            except PenstockError as error:
+                self.refuse(invocation, error)
+                return
         invocation.answer(self.reply_head(reply.meta), reply.body)
 
     def on_chunk(self, invocation: Invocation, chunk: bytes, meta: bytes | None) -> None:
@@ -143,6 +172,36 @@ class OipDoor(JsonResponder):
             own_s = deadline_s(rare.get(DEADLINE_MS))
             if own_s is not None:
                 call.deadline = call.received + own_s
+        if self._shared.on and target.action == "infer" and MARK in call.body:
+            self._spawn(self._infer_shared(call, target, length))
+        else:
+            self._send(call, target, length)
+
+    async def _infer_shared(self, call: Call, target: OipTarget, length: bytes | None) -> None:
+        """An inference with tensors in shared memory, or with a text that looks like it."""
+        shared: SharedOutputs | None = None
+        try:
+            call.body, length, shared = await self._tensors.json_in(call, length)
+            call.context = shared
+            if call.connection is None:
+                shared.leave()  # the client has gone
+            else:
+                self._send(call, target, length)
+        except PenstockError as error:
+            self._refuse_shared(call, shared, error)
+        except Exception:
+            log.exception("tensors in shared memory could not be read")
+            message = "The tensors in shared memory could not be read."
+            self._refuse_shared(call, shared, InternalError("internal", message))
+
+    def _refuse_shared(
+        self, call: Call, shared: SharedOutputs | None, error: PenstockError
+    ) -> None:
+        if shared is not None:
+            shared.leave()
+        self.refuse(call, error)
+
+    def _send(self, call: Call, target: OipTarget, length: bytes | None) -> None:
         name = target.model
         call.endpoint = name.endpoint
         model, component = bound(self._dispatcher, name)
@@ -242,7 +301,10 @@ class OipDoor(JsonResponder):
 
     def _later(self, call: Call, answer: Awaitable[Any], *, within: str = "") -> None:
         """Answers once `answer` is there, as hosts of target models may be called first."""
-        task = asyncio.get_running_loop().create_task(self._answer_later(call, answer, within))
+        self._spawn(self._answer_later(call, answer, within))
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
         self._asking.add(task)
         task.add_done_callback(self._asking.discard)
 
@@ -260,7 +322,7 @@ class OipDoor(JsonResponder):
     def _answer_repository(self, call: Call, parts: list[str]) -> None:
         if parts == ["index"]:
             only(call, b"POST")
-            asked = _question(call.body)
+            asked = question(call.body)
             self._later(call, self._models.index(ready_only=asked.get("ready") is True))
             return
         if parts[:1] != ["models"]:
@@ -270,12 +332,16 @@ class OipDoor(JsonResponder):
         if target.action == "unload":
             self._later(call, self._models.unload(target.model))
         else:
-            overrides = _question(call.body).get("parameters")
+            overrides = question(call.body).get("parameters")
             self._later(call, self._models.load(target.model, overrides=bool(overrides)))
 
     def _answer_server(self, call: Call, parts: list[str]) -> None:
         if parts[:1] == ["repository"]:
             self._answer_repository(call, parts[1:])
+            return
+        later = self._extensions.answer(call, parts)
+        if later is not None:
+            self._later(call, later)
             return
         answer = self._server_answers.get(tuple(parts))
         if answer is None:
@@ -337,19 +403,6 @@ def inflate(body: bytes, encoding: bytes, bytes_max: int) -> bytes:
     if not inflater.eof or inflater.unused_data:
         raise CallerError("encoding-torn", f"The {name.decode()} data of the body is cut short.")
     return data
-
-
-def _question(body: bytes) -> dict[str, Any]:
-    if len(body) > _QUESTION_BYTES_MAX:
-        message = f"The body is larger than {_QUESTION_BYTES_MAX} bytes."
-        raise CallerError("body-too-large", message, status=413)
-    if not body.strip():
-        return {}
-    try:
-        asked: Any = orjson.loads(body)
-    except ValueError as cause:
-        raise CallerError("json-malformed", f"The body is not JSON: {cause}") from cause
-    return asked if isinstance(asked, dict) else {}
 
 
 def _answer_json(call: Call, value: Any) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 from penstock import __version__
 from penstock.api.model_names import ModelName
+from penstock.api.oip.shared_memory import SharedMemoryDoor, SharedMemoryTable
 from penstock.api.oip.targets import Targets
 from penstock.errors import CallerError, PenstockError
 from penstock.gateway.dispatch import refusals
@@ -32,8 +33,14 @@ class OipModels:
         dispatcher: Dispatcher,
         registry: MetricRegistry | None = None,
         targets: Targets | None = None,
+        regions: SharedMemoryTable | None = None,
     ) -> None:
-        """`targets`: None where no control plane can reach the hosts."""
+        """
+        Args:
+            targets: None where no control plane can reach the hosts.
+            regions: of shared memory; None where callers may have none.
+        """
+        self.shared = SharedMemoryDoor(regions)
         self._dispatcher = dispatcher
         self._registry = registry
         self._targets = targets
@@ -42,7 +49,8 @@ class OipModels:
         return self._dispatcher.accepting
 
     def server_metadata(self) -> dict[str, Any]:
-        return {"name": SERVER_NAME, "version": __version__, "extensions": list(EXTENSIONS)}
+        extensions = [*EXTENSIONS, *(["system_shared_memory"] if self.shared.on else [])]
+        return {"name": SERVER_NAME, "version": __version__, "extensions": extensions}
 
     def check(self, name: ModelName, version: str) -> dict[str, Any]:
         """The description of an endpoint's model, or of a component. Raises CallerError (404) for

@@ -34,6 +34,8 @@ CHANGE_TRAFFIC: Final = "ChangeTraffic"  #: change the regions' shares of traffi
 CHANGE_SCHEDULES: Final = "ChangeSchedules"
 #: vouch for an artifact, so that its pickles are loaded: see `TRUST_VARIABLE`
 TRUST_ARTIFACT: Final = "TrustArtifact"
+#: register regions of shared memory, which are everybody's of the server's user
+SHARE_MEMORY: Final = "ShareMemory"
 CLOUDWATCH_FORM: Final = "CloudWatchForm"  #: a CloudWatch operation that only the body names
 UNKNOWN: Final = "Unknown"
 
@@ -41,6 +43,7 @@ _OPERATIONS: Final = {
     INVOKE: (INVOKE_ENDPOINT, SERVER_METADATA, MODEL_METADATA, LIST_SERVED_MODELS),
     OPERATE: (
         *(LOAD_TARGET_MODEL, READ_METRICS, READ_STATUS, CLOUDWATCH_FORM, CHANGE_TRAFFIC),
+        SHARE_MEMORY,
         # metrics and alarms
         *("PutMetricData", "GetMetricData", "GetMetricStatistics", "ListMetrics"),
         *("PutMetricAlarm", "PutCompositeAlarm", "DescribeAlarms", "DescribeAlarmsForMetric"),

@@ -99,6 +99,15 @@ def bad(message: str, *, code: str = "bad-input", status: int = 400, hint: str =
     return ModelError(code, message, hint=hint, original_status=status)
 
 
+def refuse_shared_memory(parameters: Mapping[str, object], what: str) -> None:
+    """The gateway moves tensors in and out of shared memory; what has come so far, it did not."""
+    if "shared_memory_region" in parameters:
+        raise bad(
+            f"{what} is in shared memory, which this server does not read here; the operator turns"
+            " it on by listen.client_shared_memory = true, for requests that are no streams"
+        )
+
+
 def media_type(header: str | None) -> str:
     """The type without parameters, in lower case; empty if the header is missing."""
     return header.partition(";")[0].strip().lower() if header else ""

@@ -21,6 +21,7 @@ from penstock.instance.codecs.base import (
     bad,
     check_inputs,
     input_spec,
+    refuse_shared_memory,
 )
 from penstock.instance.codecs.oip_json import (
     OutputSpec,
@@ -93,8 +94,7 @@ def decode_parsed(model: CodecModel, request: Any) -> Decoded:
             )
         if any(size < 0 for size in shape) or len(shape) > 32:
             raise bad(f"input {name!r} has the shape {shape[:40]}", code="bad-shape")
-        if "shared_memory_region" in entry.parameters:
-            raise bad(f"input {name!r} is in shared memory, which this server does not read")
+        refuse_shared_memory(entry.parameters, f"input {name!r}")
         if raw:
             _check_no_contents(entry)
             tensors[name] = raw_tensor(raw[at], spec.dtype, shape, name)
@@ -141,6 +141,7 @@ def _wanted(model: CodecModel, request: Any) -> list[OutputSpec]:
         return [OutputSpec(spec.name, True, 0) for spec in model.outputs]
     wanted = []
     for entry in request.outputs:
+        refuse_shared_memory(entry.parameters, f"output {entry.name!r}")
         classes = 0
         if "classification" in entry.parameters:
             classes = max(0, entry.parameters["classification"].int64_param)

@@ -23,6 +23,7 @@ from penstock.instance.codecs.base import (
     bad,
     check_inputs,
     input_spec,
+    refuse_shared_memory,
 )
 from penstock.instance.codecs.json_numbers import data_of, parse_body, tensor_of
 from penstock.instance.codecs.request_parameters import metadata_of
@@ -174,8 +175,7 @@ def _described(entry: Any) -> tuple[str, str, list[int], Mapping[str, Any]]:
     parameters = entry.get("parameters") or {}
     if not isinstance(parameters, dict):
         raise bad(f"the parameters of input {name[:80]!r} are not an object")
-    if "shared_memory_region" in parameters:
-        raise bad(f"input {name[:80]!r} is in shared memory, which this server does not read")
+    refuse_shared_memory(parameters, f"input {name[:80]!r}")
     return name, dtype, shape, parameters
 
 
@@ -225,6 +225,7 @@ def _wanted(model: CodecModel, parsed: Mapping[str, Any]) -> list[OutputSpec]:
         if type(classes) is not int or classes < 0:
             raise bad(f"classification of output {entry['name'][:80]!r} is not a number of classes")
         of = f"output {entry['name'][:80]!r}"
+        refuse_shared_memory(own, of)
         binary = _flag(own, "binary_data", binary_default, of)
         wanted.append(OutputSpec(entry["name"], binary, classes))
     return known_outputs(model, wanted)
