@@ -25,7 +25,8 @@ def with_runtime(context: LoadContext) -> LoadContext:
     Raises ModelError with the reasons of both, where the other one does not take it either.
     """
     description = context.description
-    runtimes = [name for name in (description.runtime, description.runtime_fallback) if name]
+    fallback = [description.runtime_fallback] if description.runtime_fallback else []
+    runtimes = [description.runtime, *fallback]
     refusals: list[str] = []
     while isinstance(choice := decide(description.file, runtimes, refusals), TryRuntime):
         refusals.append(_refusal(_of_runtime(context, choice.runtime)))
