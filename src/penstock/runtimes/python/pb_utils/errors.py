@@ -17,8 +17,8 @@ class TritonError:
     UNKNOWN, INTERNAL, NOT_FOUND, INVALID_ARG, UNAVAILABLE, UNSUPPORTED, ALREADY_EXISTS = range(7)
     CANCELLED = 7
 
-    def __init__(self, message: str, code: int = INTERNAL) -> None:
-        self._message = message
+    def __init__(self, message: str | bytes, code: int = INTERNAL) -> None:
+        self._message = text_of(message)
         self._code = code
 
     def message(self) -> str:
@@ -26,6 +26,11 @@ class TritonError:
 
     def code(self) -> int:
         return self._code
+
+
+def text_of(value: str | bytes) -> str:
+    """A text, which models may give as the bytes of a BYTES tensor, as Triton's module takes it."""
+    return value.decode() if isinstance(value, bytes) else value
 
 
 def kind_of_code(code: Any) -> TritonErrorKind:

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Final
 
 from penstock.runtimes.infer_metadata import InferMetadata
 from penstock.runtimes.python.caller import Called, Caller
-from penstock.runtimes.python.pb_utils.errors import TritonError, TritonModelException
+from penstock.runtimes.python.pb_utils.errors import TritonError, TritonModelException, text_of
 from penstock.runtimes.python.pb_utils.responses import (
     InferenceResponse,
     InferenceResponseSender,
@@ -65,11 +65,11 @@ class InferenceRequest:
 
     def __init__(
         self,
-        request_id: str = "",
+        request_id: str | bytes = "",
         correlation_id: int | str = 0,
         inputs: Sequence[Tensor] = (),
-        requested_output_names: Sequence[str] = (),
-        model_name: str = "",
+        requested_output_names: Sequence[str | bytes] = (),
+        model_name: str | bytes = "",
         model_version: int = -1,
         flags: int = 0,
         timeout: int = 0,
@@ -85,11 +85,11 @@ class InferenceRequest:
             raise TritonModelException("inputs are a list of pb_utils.Tensor")
         if "" in requested_output_names:
             raise TritonModelException("a requested output name is empty")
-        self._request_id = request_id
+        self._request_id = text_of(request_id)
         self._correlation_id = correlation_id
         self._inputs = list(inputs)
-        self._outputs = set(requested_output_names)
-        self._model_name = model_name
+        self._outputs = set(map(text_of, requested_output_names))
+        self._model_name = text_of(model_name)
         self._model_version = model_version
         self._flags = flags
         self._timeout = timeout
@@ -230,9 +230,9 @@ def connect(caller: Caller, models: Sequence[str]) -> None:
     InferenceRequest._models = frozenset(models)
 
 
-def is_model_ready(model_name: str, model_version: str = "") -> bool:
+def is_model_ready(model_name: str | bytes, model_version: str = "") -> bool:
     """Whether the artifact has this model besides the calling one."""
-    return model_name in InferenceRequest._models
+    return text_of(model_name) in InferenceRequest._models
 
 
 def get_input_tensor_by_name(request: InferenceRequest, name: str) -> Tensor | None:

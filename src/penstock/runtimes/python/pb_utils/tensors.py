@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from penstock.runtimes.python.pb_utils.errors import TritonModelException
+from penstock.runtimes.python.pb_utils.errors import TritonModelException, text_of
 from penstock.runtimes.tensor_bytes import element_bytes, name_of, objects
 
 #: `TYPE_...` -> numpy's type. Numpy has no bfloat16: such tensors are float32 here.
@@ -38,8 +38,8 @@ _LENGTH: Final = struct.Struct("<I")
 class Tensor:
     """A named array."""
 
-    def __init__(self, name: str, array: np.ndarray) -> None:
-        self._name = name
+    def __init__(self, name: str | bytes, array: np.ndarray) -> None:
+        self._name = text_of(name)
         self._array = np.asarray(array)
         try:
             name_of(self._array)
