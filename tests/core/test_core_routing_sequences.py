@@ -154,6 +154,16 @@ def test_a_gateway_takes_over_what_another_one_knows_even_of_a_draining_copy() -
     assert not router.adopt_session(key, 1, now=0.0)
 
 
+def test_what_another_gateway_still_believes_of_a_dead_copy_is_lost() -> None:
+    """A request for it would wait for its deadline."""
+    router = router_of(1, 2)
+    router.set_healthy(1, False)
+    assert router.adopt_session(sequence_key("", "a"), 1, now=0.0)
+    assert ask(router, "a") == LOST
+    assert ask(router, "a", "(") == 2
+    assert ask(router, "a") == 2
+
+
 def test_a_full_table_forgets_what_was_unused_for_longest() -> None:
     router = router_of(1, sessions_max=2)
     for sequence in (1, 2, 3):

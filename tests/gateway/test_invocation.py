@@ -17,4 +17,4 @@ def test_what_a_door_leaves_out_is_the_usual_request() -> None:
 
 
 def test_a_request_is_bound_to_nothing_unless_it_says_so() -> None:
-    assert UNBOUND == Affinity() == (None, None, False, None, None)
+    assert UNBOUND == Affinity() == (None, None, False, None, None, False)

@@ -178,6 +178,8 @@ class EndpointRouter:
     ) -> Routed | NoRoute:
         found = self._sessions.find(session, now=now)
         sequence = is_sequence(session)
+        if sequence and isinstance(found, CopyState) and not found.healthy:
+            found = LOST  # another gateway told of it, and did not know yet
         if sequence and not opens:
             if isinstance(found, NoRoute):
                 return NOT_STARTED if found is UNKNOWN else LOST

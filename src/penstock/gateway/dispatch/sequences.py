@@ -97,7 +97,8 @@ class GatewaySequences:
         session = invocation.affinity.session
         if session is None or self.find is None:
             return True
-        if isinstance(endpoint.router.session(session, now=now), CopyState):
+        found = endpoint.router.session(session, now=now)
+        if isinstance(found, CopyState) and found.healthy:
             return True
         task = asyncio.get_running_loop().create_task(self._look_up(invocation, session))
         self._asking[invocation] = task
