@@ -22,7 +22,12 @@ _SERVICES = (
     ("CloudWatch", CLOUDWATCH, CLOUDWATCH_OPERATIONS),
 )
 _RUNTIME = ("InvokeEndpoint", "InvokeEndpointAsync", "InvokeEndpointWithResponseStream")
-_PATHS = {"chat": "chat/completions", "completions": "completions", "responses": "responses"}
+_PATHS = {
+    "chat": "chat/completions",
+    "completions": "completions",
+    "responses": "responses",
+    "embeddings": "embeddings",
+}
 _HEAD = """\
 # What is refused, and what has no effect
 

@@ -13,6 +13,8 @@ import pytest
 from tests.kit import model_files
 from tests.kit.instances import FrameClient, serving
 
+from penstock.instance.codecs.generation import openai_parameters
+
 EMBEDDER, CLASSIFIER = 1, 2
 EMBEDDINGS = {"door": "openai", "parameters": '{"operation":"embeddings"}'}
 CHAT = {"door": "openai", "parameters": '{"operation":"chat"}'}
@@ -35,7 +37,7 @@ def ask(client: FrameClient, **body: Any) -> Any:
 
 def refused(client: FrameClient, body: Any, copy: int = EMBEDDER, **meta: Any) -> str:
     error = client.invoke(copy, json.dumps(body).encode(), **(meta or EMBEDDINGS)).error
-    assert (error["family"], error["original_status"]) == ("model", 400)
+    assert 400 in (error.get("original_status"), error["status"])
     return str(error["message"])
 
 
@@ -67,12 +69,48 @@ def test_dimensions_may_be_named_if_they_are_the_models_own(client: FrameClient)
     assert f"have {size}" in refused(client, {"input": "good", "dimensions": size + 1})
 
 
+def test_a_text_that_is_too_long_is_refused_unless_it_may_be_cut(client: FrameClient) -> None:
+    """Two texts that begin alike would get one vector."""
+    fits, longer = " ".join(["good"] * 16), " ".join(["good"] * 16 + ["bad"])
+    assert ask(client, input=["bad", fits])["usage"]["prompt_tokens"] == 17
+    for text in (longer, fits + " " * 100_000 + "bad"):
+        body = json.dumps({"input": ["bad", text]}).encode()
+        error = client.invoke(EMBEDDER, body, **EMBEDDINGS).error
+        assert (error["code"], error["param"], error["status"]) == ("prompt-too-long", "input", 400)
+        assert "at place 1 of input has more than 16 tokens" in error["message"]
+    for asked in ({"truncate_prompt_tokens": -1}, {"truncate": True}):
+        cut = ask(client, input=["bad", longer], **asked)
+        assert cut["data"] == ask(client, input=["bad", fits])["data"]
+
+
+REFUSED = [name for name in openai_parameters.REFUSED["embeddings"] if "(" not in name]
+
+
+@pytest.mark.parametrize("name", [*REFUSED, "colour"])
+def test_a_parameter_of_the_table_is_refused_with_its_words(client: FrameClient, name: str) -> None:
+    body = json.dumps({"input": "good", name: "x"}).encode()
+    error = client.invoke(EMBEDDER, body, **EMBEDDINGS).error
+    assert (error["param"], error["status"]) == (name, 400)
+    words = openai_parameters.REFUSED["embeddings"].get(name, "Unrecognized request argument")
+    assert words in error["message"]
+    for harmless in (None, *openai_parameters.HARMLESS.get(name, ())):
+        if name != "colour":
+            assert ask(client, input="good", **{name: harmless})["data"]
+
+
+def test_what_has_no_effect_is_taken(client: FrameClient) -> None:
+    names = openai_parameters.NO_EFFECT["embeddings"]
+    plain = ask(client, input="good")
+    assert ask(client, input="good", **dict.fromkeys(names, "x")) == plain
+
+
 @pytest.mark.parametrize(
     ("body", "words"),
     [
         ({}, "input must be"),
         ({"input": []}, "no texts"),
         ({"input": ["a", 1]}, "input must be"),
+        ({"input": "a", "truncate_prompt_tokens": 5}, "may be -1"),
         ({"input": [1, 2]}, "token numbers"),
         ({"input": [[1, 2]]}, "token numbers"),
         ({"input": "a", "encoding_format": "int8"}, "float, base64"),

@@ -23,6 +23,8 @@ MINIMAL: dict[str, dict[str, Any]] = {
     "completions": {"prompt": "Hi"},
     "responses": {"input": "Hi"},
 }
+#: Parameters of embeddings have their own test, with a model that embeds.
+GENERATING = tuple(MINIMAL)
 #: A value that asks for something, and what it needs beside it.
 ASKS: dict[str, Any] = {
     "messages": [{"role": "user", "content": "Ho"}], "prompt": "Ho", "input": "Ho",
@@ -81,8 +83,8 @@ def told(call: GenerationCall) -> Any:
 def rows(tables: dict[str, dict[str, str]]) -> list[Any]:
     return [
         pytest.param(operation, name, id=f"{operation}-{name}")
-        for operation, names in tables.items()
-        for name in names
+        for operation in GENERATING
+        for name in tables[operation]
     ]
 
 
@@ -132,6 +134,7 @@ PLACES: dict[str, tuple[dict[str, Any], str]] = {
     "structured_outputs (other kinds)": (
         {"structured_outputs": {"structural_tag": "x"}}, "structured_outputs.structural_tag",
     ),
+    "echo (with logprobs)": ({"echo": True, "logprobs": 1}, "echo"),
     "best_of (while streaming)": ({"best_of": 2, "stream": True}, "best_of"),
     "text.verbosity": ({"text": {"verbosity": "low"}}, "text.verbosity"),
     "input[] (other items)": ({"input": [{"type": "item_reference"}]}, "input[0]"),
@@ -164,7 +167,7 @@ def test_what_has_no_effect_changes_nothing(operation: str, name: str) -> None:
     )
 
 
-@pytest.mark.parametrize("operation", table.HONOURED)
+@pytest.mark.parametrize("operation", GENERATING)
 def test_an_unknown_parameter_is_refused_by_name(operation: str) -> None:
     with pytest.raises(CallerError) as caught:
         ask(operation, MINIMAL[operation] | {"temprature": 0.1})
@@ -175,11 +178,17 @@ def test_an_unknown_parameter_is_refused_by_name(operation: str) -> None:
     assert len(names) == len(set(names)), "a parameter stands in two tables"
 
 
-@pytest.mark.parametrize("operation", table.HONOURED)
+@pytest.mark.parametrize("operation", GENERATING)
 def test_one_parameter_alone_says_what_the_whole_answer_must_be(operation: str) -> None:
     with pytest.raises(CallerError, match="guided_regex and guided_choice") as caught:
         ask(operation, MINIMAL[operation] | {"guided_regex": "a", "guided_choice": ["a"]})
     assert caught.value.param == "guided_choice"
+
+
+def test_an_answer_that_could_be_no_call_is_not_wanted_beside_tools() -> None:
+    with pytest.raises(CallerError, match="left out where tools are sent") as caught:
+        ask("chat", MINIMAL["chat"] | {"tools": [TOOL], "guided_regex": "a"})
+    assert caught.value.param == "guided_regex"
 
 
 @pytest.mark.parametrize(

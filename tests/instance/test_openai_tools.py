@@ -59,9 +59,10 @@ def test_chat_hands_tools_to_the_engine() -> None:
     messages = [{"role": "user", "content": "Hot?"}]
     assert ask("chat", CHAT).prompt == {"messages": messages, **asked}
     named = {"type": "function", "function": {"name": "weather"}}
-    for choice in ("none", "required", named):
+    for choice in ("required", named):
         assert ask("chat", CHAT | {"tool_choice": choice}).prompt["tool_choice"] == choice
-    assert "tools" not in ask("chat", CHAT | {"tools": []}).prompt
+    for without in ({"tools": []}, {"tool_choice": "none"}):
+        assert ask("chat", CHAT | without).prompt == {"messages": messages}
 
 
 def test_a_call_in_a_chat() -> None:

@@ -27,9 +27,9 @@ def chatting(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 def test_openai_makes_answers_and_calls_objects(server: Server, chatting: str) -> None:
     seen = tour(client_python("openai"), "openai_parse_tour.py", server.url, chatting)
     invalid = ["BadRequestError", 400]
-    gone = ["NotFoundError", 404, "model_not_found", None]
+    gone = ["NotFoundError", 404, "model_not_found", "model"]
     assert seen == {
-        "parsed": "Order", "count": "int", "responses": "Order", "tool": "Place",
+        "parsed": "ParsedOrder", "count": "int", "responses": "ParsedOrder", "tool": "OrderPlace",
         "refused": [
             [*invalid, "parameter_unsupported", "logit_bias"],
             [*invalid, "unknown_parameter", "guided_jsn"],
@@ -43,15 +43,15 @@ def test_openai_makes_answers_and_calls_objects(server: Server, chatting: str) -
 
 def test_instructor_makes_an_object_of_tools_and_of_schemas(server: Server, chatting: str) -> None:
     seen = tour(client_python("instructor"), "instructor_tour.py", server.url, chatting)
-    assert seen == {"TOOLS": ["Order", True], "JSON_SCHEMA": ["Order", True]}
+    assert seen == {"TOOLS": ["InstructedOrder", True], "JSON_SCHEMA": ["InstructedOrder", True]}
 
 
 def test_langchain_has_structured_output_and_functions(server: Server, chatting: str) -> None:
     seen = tour(client_python("langchain"), "langchain_tour.py", server.url, chatting)
     assert seen == {
-        "json_schema": ["Order", True],
-        "function_calling": ["Order", True],
-        "tools": ["Order"],
+        "json_schema": ["ChainOrder", True],
+        "function_calling": ["ChainOrder", True],
+        "tools": ["ChainOrder"],
         "streamed": True,
     }
 

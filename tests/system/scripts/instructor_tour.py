@@ -13,7 +13,7 @@ from pydantic import BaseModel
 BASE, MODEL = sys.argv[1:3]
 
 
-class Order(BaseModel):
+class InstructedOrder(BaseModel):
     size: Literal["small", "large"]
     count: int
 
@@ -25,7 +25,7 @@ def main() -> None:
         made = instructor.from_openai(api, mode=mode).chat.completions.create(
             model=MODEL,
             messages=[{"role": "user", "content": "A large order"}],
-            response_model=Order,
+            response_model=InstructedOrder,
             temperature=0,
             max_tokens=400,
             max_retries=0,

@@ -12,7 +12,7 @@ from pydantic import BaseModel, Field
 BASE, MODEL = sys.argv[1:3]
 
 
-class Order(BaseModel):
+class ChainOrder(BaseModel):
     """An order."""
 
     size: Literal["small", "large"] = Field(description="How large it is.")
@@ -26,9 +26,9 @@ def main() -> None:
     )  # fmt: skip
     seen: dict[str, object] = {}
     for method in ("json_schema", "function_calling"):
-        made = model.with_structured_output(Order, method=method).invoke("A large order")
+        made = model.with_structured_output(ChainOrder, method=method).invoke("A large order")
         seen[method] = [type(made).__name__, 1 <= made.count <= 20]
-    called = model.bind_tools([Order], tool_choice="any").invoke("A large order")
+    called = model.bind_tools([ChainOrder], tool_choice="any").invoke("A large order")
     seen["tools"] = sorted({call["name"] for call in called.tool_calls})
     streamed = list(model.stream("Say something"))
     seen["streamed"] = len(streamed) > 2

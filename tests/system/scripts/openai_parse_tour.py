@@ -12,21 +12,21 @@ from pydantic import BaseModel
 BASE, MODEL = sys.argv[1:3]
 
 
-class Size(Enum):
+class OrderSize(Enum):
     SMALL = "small"
     LARGE = "large"
 
 
-class Order(BaseModel):
-    size: Size
+class ParsedOrder(BaseModel):
+    size: OrderSize
     count: int
     paid: bool
 
 
-class Place(BaseModel):
+class OrderPlace(BaseModel):
     """Orders at a place."""
 
-    size: Size
+    size: OrderSize
 
 
 def refusal(call: object) -> list[object]:
@@ -42,14 +42,16 @@ def main() -> None:
     chat = api.chat.completions
     messages = [{"role": "user", "content": "An order"}]
     asked = {"model": MODEL, "messages": messages, "temperature": 0, "max_tokens": 400}
-    parsed = chat.parse(**asked, response_format=Order).choices[0].message.parsed
+    parsed = chat.parse(**asked, response_format=ParsedOrder).choices[0].message.parsed
     seen: dict[str, object] = {
         "parsed": type(parsed).__name__,
         "count": type(parsed.count).__name__,
     }
-    answered = api.responses.parse(model=MODEL, input="An order", text_format=Order, temperature=0)
+    answered = api.responses.parse(
+        model=MODEL, input="An order", text_format=ParsedOrder, temperature=0
+    )
     seen["responses"] = type(answered.output_parsed).__name__
-    tools = [openai.pydantic_function_tool(Place)]
+    tools = [openai.pydantic_function_tool(OrderPlace)]
     called = chat.parse(**asked, tools=tools, tool_choice="required", parallel_tool_calls=False)
     (call,) = called.choices[0].message.tool_calls
     seen["tool"] = type(call.function.parsed_arguments).__name__

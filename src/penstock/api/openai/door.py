@@ -24,8 +24,10 @@ from penstock.api.openai.request import (
     READ_AT_ONCE_BYTES,
     OpenAiPath,
     asked_of,
+    check_encoding,
     model_of,
     model_of_large,
+    no_model,
 )
 from penstock.api.runtime.request import (
     DEADLINE_MS,
@@ -36,7 +38,7 @@ from penstock.api.runtime.request import (
     inference_component,
     target_model,
 )
-from penstock.errors import CallerError, PenstockError
+from penstock.errors import PenstockError
 from penstock.gateway.dispatch.dispatcher import Dispatcher
 from penstock.gateway.dispatch.invocation import Affinity, Invocation
 from penstock.gateway.dispatch.streaming import StreamObserved
@@ -44,6 +46,7 @@ from penstock.gateway.http.call import Call, status_line
 from penstock.wire.frames import Reply, RequestMeta, encode_request_meta
 
 OWNER = "penstock"
+CONTENT_ENCODING = b"content-encoding"
 #: Tasks with answers that the API has a form for.
 TASKS = ("text-generation", "feature-extraction")
 
@@ -76,12 +79,7 @@ class OpenAiModels:
         """
         others = only is not None and only.lower() != endpoint_of(name).lower()
         if others or not self._has(name):
-            raise CallerError(
-                "endpoint-not-found",
-                f"The model '{name[:256]}' does not exist.",
-                hint="GET /v1/models names those that do.",
-                status=404,
-            )
+            raise no_model(name)
         return self._card(name)
 
     def _has(self, name: str) -> bool:
@@ -108,7 +106,7 @@ def _answers(model: Mapping[str, Any]) -> bool:
 __all__ = ["INTEREST", "PREFIX", "OpenAiDoor"]
 
 #: Header names that this door needs in `Call.rare`.
-INTEREST = (DEADLINE_MS, INFERENCE_COMPONENT, PREFIX_ID, TARGET_MODEL)
+INTEREST = (CONTENT_ENCODING, DEADLINE_MS, INFERENCE_COMPONENT, PREFIX_ID, TARGET_MODEL)
 
 _JSON_HEAD = b"content-type: application/json\r\n"
 
@@ -130,15 +128,21 @@ def _meta(operation: str, target_model: str | None) -> bytes:
 
 
 _RESPONSES = "responses"
+#: What says in the words of other doors that no such model answers.
+_NO_MODEL = frozenset({
+    "endpoint-not-found", "target-model-not-allowed", "target-model-not-found",
+    "target-model-invalid", "component-not-found", "component-not-allowed",
+})  # fmt: skip
 
 
 class RequestState:
     """The state of one request."""
 
-    __slots__ = ("events", "operation")
+    __slots__ = ("events", "model", "operation")
 
     def __init__(self, operation: str) -> None:
         self.operation = operation
+        self.model = ""  #: as the request names it; empty until that is known
         self.events = 0  #: events that have left
 
 
@@ -183,6 +187,9 @@ class OpenAiDoor(JsonResponder):
             self._dispatcher.invoke(call)
 
     def refuse(self, call: Call, error: PenstockError) -> None:
+        state = call.context
+        if isinstance(state, RequestState) and state.model and error.code in _NO_MODEL:
+            error = no_model(state.model)
         head, body = errors.render(error)
         call.answer(head + _request_id(call), body)
 
@@ -193,6 +200,7 @@ class OpenAiDoor(JsonResponder):
         call.responder = self
         rare = call.rare
         if rare is not None:
+            check_encoding(rare.get(CONTENT_ENCODING))
             own_s = deadline_s(rare.get(DEADLINE_MS))
             if own_s is not None:
                 call.deadline = call.received + own_s
@@ -204,6 +212,7 @@ class OpenAiDoor(JsonResponder):
 
     def _ask_named(self, call: Call, name: ModelName) -> None:
         """Invokes the model that the body names."""
+        call.context.model = str(name)
         self._ask(call, name.endpoint, *bound(self._dispatcher, name))
 
     def _ask(self, call: Call, endpoint: str, target: str | None, component: str | None) -> None:

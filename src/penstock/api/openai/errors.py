@@ -57,7 +57,7 @@ def translate(error: PenstockError) -> OpenAiError:
             return OpenAiError(error.original_status, _INVALID, _code(error), said)
         return OpenAiError(500, _SERVER, _code(error), said, retries=False)
     if error.code == "endpoint-not-found":
-        return OpenAiError(404, _INVALID, "model_not_found", message)
+        return OpenAiError(404, _INVALID, "model_not_found", message, param="model")
     if isinstance(error, CallerError):
         return OpenAiError(error.status, _INVALID, _code(error), message, param=error.param or None)
     if isinstance(error, NotNowError):

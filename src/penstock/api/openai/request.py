@@ -96,7 +96,30 @@ async def model_of_large(body: bytes) -> ModelName:
 
 
 def _malformed(cause: ValueError) -> CallerError:
-    return CallerError("json-malformed", f"The body is not JSON: {cause}")
+    # orjson speaks of surrogates where bytes are no UTF-8 at all.
+    words = "it is not text in UTF-8" if "surrogates" in str(cause) else str(cause)
+    return CallerError("json-malformed", f"The body is not JSON: {words}")
+
+
+def check_encoding(encoding: bytes | None) -> None:
+    """Raises CallerError (415) for a body that is compressed."""
+    if encoding is not None and encoding.strip().lower() not in (b"", b"identity"):
+        raise CallerError(
+            "unsupported-content-encoding",
+            f"Content-Encoding {encoding[:32].decode('latin-1')} is not supported here.",
+            hint="Send the body as plain JSON.",
+            status=415,
+        )
+
+
+def no_model(name: str) -> CallerError:
+    """The one error for a model that does not answer, whatever the reason."""
+    return CallerError(
+        "endpoint-not-found",
+        f"The model '{name[:256]}' does not exist.",
+        hint="GET /v1/models names those that do.",
+        status=404,
+    )
 
 
 def checked_model(model: Any) -> ModelName:
@@ -105,13 +128,16 @@ def checked_model(model: Any) -> ModelName:
         raise CallerError(
             "model-missing",
             "You must provide a model parameter.",
+            param="model",
             hint="The name of an endpoint is its model; GET /v1/models names them. Target models of"
             " a multi-model endpoint are named ENDPOINT:TARGET_MODEL, inference components"
             " ENDPOINT:COMPONENT.",
         )
     name = parse(model)
     if len(name.endpoint) > MODEL_CHARS_MAX:
-        raise CallerError("model-name-too-long", f"model has {len(model)} characters, 256 at most.")
+        raise CallerError(
+            "model-name-too-long", f"model has {len(model)} characters, 256 at most.", param="model"
+        )
     return name
 
 

@@ -29,7 +29,11 @@ from penstock.artifacts.description.description import Embedding, Head, ModelDes
 from penstock.core.models.idle_warm_up import LaneShape
 from penstock.errors import ModelError
 from penstock.instance.codecs.base import CodecModel, Decoded, Tensors
-from penstock.instance.codecs.openai_embeddings import EmbeddingsDecoded, decode_embeddings
+from penstock.instance.codecs.openai_embeddings import (
+    EmbeddingsDecoded,
+    decode_embeddings,
+    too_long,
+)
 from penstock.instance.codecs.text import TextDecoded, TextModel, decode_texts, input_specs
 from penstock.instance.codecs.text_heads import heads_of, result_name
 from penstock.instance.engines.lane_threads import LaneThreads
@@ -228,6 +232,9 @@ class TextEngine:
         encodings = self.tokenizer.encode_batch(decoded.texts)
         ids = [encoding.ids for encoding in encodings]
         if isinstance(decoded, EmbeddingsDecoded):
+            cut = None if decoded.cuts else self.tokenizer.first_cut(decoded.texts, ids)
+            if cut is not None:
+                raise too_long(cut, self.tokenizer.tokens_max)
             decoded.tokens = sum(map(len, ids))
         types = [encoding.type_ids for encoding in encodings] if self.has_types else None
         names = self._names

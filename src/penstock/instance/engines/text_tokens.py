@@ -62,6 +62,15 @@ class TextTokenizer:
             return encodings
         return [each for portion in self._portions(texts) for each in self._portion(portion)]
 
+    def first_cut(self, texts: Sequence[Any], rows: Sequence[Sequence[int]]) -> int | None:
+        """The place of the first text that did not fit into its row; None: all did."""
+        for at, (text, row) in enumerate(zip(texts, rows, strict=True)):
+            if len(text) > self._characters_max:
+                return at
+            if len(row) >= self.tokens_max and self._tokenizer.encode(text).overflowing:
+                return at
+        return None
+
     def plain(self, texts: Sequence[str]) -> list[list[int]]:
         """Tokens of texts without special ones."""
         encode = self._tokenizer.encode_batch_fast

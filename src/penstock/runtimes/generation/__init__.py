@@ -4,6 +4,8 @@
     wire            messages between an instance and an engine process
     prompts         tokenizer and chat template
     answers         what a step made as events; tokens to text piece by piece, stop strings
+    json_grammar, json_patterns    a JSON schema as a grammar
+    tool_formats    function calls in a model's text, by family
     engine_process  the loop: take requests, step, send what the step made
     runtime         the instance's end: starts the process, and restarts it when it died
     engine_init     settings and environment that the process gets when it starts

@@ -192,8 +192,8 @@ class FormatReader(ToolText):
         keep = next(
             (size for size in range(len(begin) - 1, 0, -1) if held.endswith(begin[:size])), 0
         )
-        if not held.strip():
-            keep = len(held)
+        if not held[: len(held) - keep].strip():
+            keep = len(held)  # blanks before a call are no content
         self._held = held[len(held) - keep :] if keep else ""
         return held[: len(held) - keep]
 

@@ -257,6 +257,14 @@ def _pipeline(
             str(model_dir), tokenizer, scheduling, "CPU", **properties
         )
     except Exception as error:  # RuntimeError, and pybind's own kinds
+        cache = properties.get("KV_CACHE_PRECISION")
+        if cache is not None and "kvcache type" in str(error):
+            raise ModelError(
+                "engine-options",
+                f"KV_CACHE_PRECISION {cache} does not go with this processor's arithmetic for the "
+                f"model: {_words(error)}",
+                hint="Set precision: f32 in model.yaml, or leave KV_CACHE_PRECISION out.",
+            ) from None
         raise ModelError(
             "model-failed",
             f"{MODEL_FILE}: the engine can't load it: {_words(error)}",

@@ -53,7 +53,7 @@ def decode(parsed: dict[str, Any], served: Served, *, stream: bool) -> Generatio
         names["logprobs"] = "top_logprobs"
     elif parsed.get("top_logprobs") is not None:
         raise wrong("top_logprobs", "left out where logprobs is not true")
-    constrain(parsed, settings, names, response_format(parsed))
+    constrain(parsed, settings, names, response_format(parsed), tools=bool(tools))
     stream = stream or flag(parsed, "stream")
     writer = _ChatWriter(
         served,

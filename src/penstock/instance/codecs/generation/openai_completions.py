@@ -38,6 +38,8 @@ def decode(parsed: dict[str, Any], served: Served, *, stream: bool) -> Generatio
     settings = settings_of(parsed)
     settings["echo"] = flag(parsed, "echo")
     settings["logprobs"] = parsed.get("logprobs")
+    if settings["echo"] and settings["logprobs"] is not None:
+        raise unsupported("echo", REFUSED["completions"]["echo (with logprobs)"])
     if settings["tokens_new_max"] is None:
         settings["tokens_new_max"] = TOKENS_NEW
     stream = stream or flag(parsed, "stream")

@@ -89,10 +89,16 @@ _KINDS_BOUND: Final = {
 
 
 def constrain(
-    parsed: dict[str, Any], settings: dict[str, Any], names: dict[str, str], format_: Constraining
+    parsed: dict[str, Any],
+    settings: dict[str, Any],
+    names: dict[str, str],
+    format_: Constraining,
+    *,
+    tools: bool = False,
 ) -> None:
     """Adds what the whole answer must be to `settings`, and its parameter to `names`. Raises
-    CallerError for several at once. `format_`: what the operation's own parameter says."""
+    CallerError for several at once, and for an answer that could be no call where the request has
+    `tools`. `format_`: what the operation's own parameter says."""
     found = [format_] if format_[1] is not None else []
     structured = mapping(parsed, "structured_outputs")
     for kind, value in structured.items():
@@ -111,6 +117,8 @@ def constrain(
             found.append(_bound(kind, parsed[older], older))
     for field, value, name in found:
         settings[field], names[field] = value, name
+        if tools and field != "json_schema":
+            raise wrong(name, "left out where tools are sent")
     if len(found) > 1:
         listed = " and ".join(name for _, _, name in found)
         raise CallerError(

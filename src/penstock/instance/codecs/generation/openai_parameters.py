@@ -1,4 +1,4 @@
-"""Every parameter of OpenAI's generating APIs, by OpenAI's and vLLM's names: what becomes of it.
+"""Every parameter of OpenAI's APIs of models, by OpenAI's and vLLM's names: what becomes of it.
 
 A parameter is honoured, refused by name, or changes no answer and has no effect. One that stands in
 no table is refused too, as OpenAI does: it may be misspelt. A value of null asks for nothing, and
@@ -89,6 +89,14 @@ HONOURED: Final[dict[str, dict[str, str]]] = {
         "reasoning": "`effort`, for a chat template that reads it, else refused",
         "metadata": "comes back with the response",
     },
+    "embeddings": {
+        "model": _SAMPLING["model"],
+        "input": "a text, or up to 2048 texts; one that is too long is refused",
+        "encoding_format": "`float` or `base64` (float32, little endian)",
+        "dimensions": "those of the model, else refused",
+        "truncate_prompt_tokens": "-1: of a text that is too long, the beginning is read",
+        "truncate": "true, as at TEI: the same",
+    },
 }
 
 _NO_STATE: Final = "no responses are kept here"
@@ -112,7 +120,7 @@ _REFUSED_EVERYWHERE: Final = {
     "repetition_detection": _NOT_THERE,
     "thinking_token_budget": _NOT_THERE,
     "watermarking": _NOT_THERE,
-    "prompt_logprobs": "a completion with `echo` and `logprobs` has those of the prompt",
+    "prompt_logprobs": "the engine knows the log-probabilities of its answer alone",
     "add_special_tokens": "the model's own tokenizer decides",
     "spaces_between_special_tokens": _NOT_THERE,
     "truncation_side": "the last tokens of a prompt are kept",
@@ -153,6 +161,7 @@ REFUSED: Final[dict[str, dict[str, str]]] = {
     "completions": {
         **_REFUSED_EVERYWHERE,
         "suffix": "text is only continued",
+        "echo (with logprobs)": "the engine knows the log-probabilities of its answer alone",
         "best_of (while streaming)": "the likeliest are known at the end",
         "prompt_embeds": "a prompt is a text or token ids",
     },
@@ -171,6 +180,18 @@ REFUSED: Final[dict[str, dict[str, str]]] = {
         "max_tool_calls": "tools are called by the client",
         "input[] (other items)": "items are messages and function calls",
         "input[].content[] (not texts)": "this model reads text",
+    },
+    "embeddings": {
+        "messages": "send texts as input",
+        "add_special_tokens": "the model's own tokenizer decides",
+        "priority": _OURS,
+        "embed_dtype": "vectors are float32",
+        "endianness": "base64 is little endian",
+        "normalize": "the model's description says whether vectors have length 1",
+        "truncation_side": "the beginning of a text is read",
+        "truncation_direction": "the beginning of a text is read",
+        "prompt_name": "write it into the texts",
+        "input (tokens)": "those of this model are its own",
     },
 }
 
@@ -197,6 +218,7 @@ NO_EFFECT: Final[dict[str, dict[str, str]]] = {
         "prediction": "it makes an answer faster, and no other",
     },
     "completions": _ALL,
+    "embeddings": _ALL,
     "responses": {
         **_EVERYWHERE,
         "access_programs": _ACCOUNT,
@@ -215,6 +237,9 @@ HARMLESS: Final[dict[str, tuple[Any, ...]]] = {
     "thinking_token_budget": (-1,),
     "spaces_between_special_tokens": (True,),
     "truncation_side": ("left",),
+    "truncation_direction": ("Right", "right"),
+    "embed_dtype": ("float32",),
+    "endianness": ("native", "little"),
     "guided_decoding_backend": ("auto", "xgrammar"),
     "priority": (0,),
     "vllm_xargs": ({},),
@@ -234,7 +259,9 @@ HARMLESS: Final[dict[str, tuple[Any, ...]]] = {
     "include_reasoning": (True,),
 }
 #: The same, where it depends on the operation: the tokenizer adds its own to a plain prompt alone.
-_TOKENIZER: Final = {"chat": False, "completions": True, "responses": False}
+_TOKENIZER: Final = {
+    "chat": False, "completions": True, "responses": False, "embeddings": True,
+}  # fmt: skip
 
 
 def check_parameters(operation: str, parsed: dict[str, Any]) -> None:

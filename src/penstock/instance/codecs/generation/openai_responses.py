@@ -57,12 +57,13 @@ def decode(parsed: dict[str, Any], served: Served) -> GenerationCall:
     settings["tokens_new_max"] = parsed.get("max_output_tokens")
     text = mapping(parsed, "text")
     names = dict(_NAMES)
-    constrain(parsed, settings, names, ("json_schema", _format(text), "text.format"))
+    tools = responses_tools_of(parsed)
+    wanted = ("json_schema", _format(text), "text.format")
+    constrain(parsed, settings, names, wanted, tools=bool(tools))
     include = parsed.get("include")
     if isinstance(include, list) and _LOGPROBS in include:
         settings["logprobs"] = parsed.get("top_logprobs") or 0
     sampling = openai_checked(settings, names)
-    tools = responses_tools_of(parsed)
     writer = ResponsesWriter(
         served,
         stream=flag(parsed, "stream"),
