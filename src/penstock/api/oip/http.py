@@ -61,6 +61,14 @@ _QUESTION_BYTES_MAX = 4096
 #: Bound against a small body that inflates: tensors above 1 MiB hardly ever compress this much.
 _RATIO_MAX = 100
 _INFLATED_FREE_BYTES = 1 << 20
+#: Paths that name no model.
+_OF_THE_SERVER: tuple[list[str], ...] = (
+    [],
+    ["health", "live"],
+    ["health", "ready"],
+    ["models", "stats"],
+    ["models"],
+)
 _WBITS = {b"gzip": 31, b"deflate": 15}
 
 
@@ -264,6 +272,8 @@ class OipDoor(JsonResponder):
         if parts[:1] == ["repository"]:
             self._answer_repository(call, parts[1:])
             return
+        if parts not in _OF_THE_SERVER:
+            raise not_found(call.path)
         only(call, b"GET", b"HEAD")
         if not parts:
             _answer_json(call, self._models.server_metadata())
@@ -273,10 +283,8 @@ class OipDoor(JsonResponder):
             if not self._models.server_ready():
                 raise NotNowError("stopping", "The server is stopping.")
             call.answer(status_line(200), b"")
-        elif parts in (["models", "stats"], ["models"]):
-            self._later(call, self._models.statistics(None, ""), within="model_stats")
         else:
-            raise not_found(call.path)
+            self._later(call, self._models.statistics(None, ""), within="model_stats")
 
 
 def translate(error: PenstockError) -> tuple[int, str]:

@@ -85,6 +85,11 @@ def decode_parsed(model: CodecModel, request: Any) -> Decoded:
             raise bad(f"input {name!r} has the shape {shape[:40]}", code="bad-shape")
         if "shared_memory_region" in entry.parameters:
             raise bad(f"input {name!r} is in shared memory, which this server does not read")
+        if raw and entry.HasField("contents"):
+            raise bad(
+                f"input {name!r} has contents, and raw_input_contents came as well: send one of"
+                " the two"
+            )
         if raw:
             tensors[name] = raw_tensor(raw[at], spec.dtype, shape, name)
         else:

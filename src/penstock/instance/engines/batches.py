@@ -62,7 +62,9 @@ class _BatchRun:
 class Batches(Work):
     """`engine`: an `Engine`. If it has no `decode`, bodies are passed on unread."""
 
-    def __init__(self, engine: Any) -> None:
+    def __init__(self, engine: Any, priority_default: int = 0) -> None:
+        """`priority_default`: level of a request that names none."""
+        self._priority_default = priority_default
         self.decode = getattr(engine, "decode", None)
         self.shares_worker = getattr(engine, "shares_worker", False)
         self.loop_bytes_max = getattr(engine, "loop_bytes_max", LOOP_BYTES_MAX)
@@ -78,12 +80,15 @@ class Batches(Work):
         decoded, data, length = outcome
         request.decoded = decoded
         copy = self._copy
+        priority = max(request.priority, self._priority_default)
+        if decoded.metadata is not None and decoded.metadata.priority:
+            priority = max(request.priority, decoded.metadata.priority - 1)
         rows_max = copy.spec.rows_max
         if decoded.rows <= rows_max:
             request.data = data
             request.rows = decoded.rows
             request.number = copy.driver.add(
-                request, rows=decoded.rows, length=length, priority=request.priority,
+                request, rows=decoded.rows, length=length, priority=priority,
                 deadline=request.deadline, alone=request.alone, now=now,
             )  # fmt: skip
             return
@@ -112,7 +117,7 @@ class Batches(Work):
             if request.answered:
                 return
             part.number = copy.driver.add(
-                part, rows=part.rows, length=length, priority=request.priority,
+                part, rows=part.rows, length=length, priority=priority,
                 deadline=request.deadline, alone=request.alone, now=now,
             )  # fmt: skip
 

@@ -42,6 +42,7 @@ from penstock.instance.loading.loaded import Loaded
 from penstock.instance.loading.phases import WARMING_UP
 from penstock.instance.loading.proof_here import proof_here
 from penstock.instance.loading.triton_tensors import (
+    check_kinds,
     completed,
     completed_by_code,
     reshaped,
@@ -81,6 +82,7 @@ async def start(context: LoadContext, listener: LaneListener) -> Loaded:
 
 async def start_one(context: LoadContext, listener: LaneListener) -> Loaded:
     """Starts one model of any kind, in all its versions."""
+    check_kinds(context.description, context.accelerators)
     if context.description.other_versions:
         return await with_versions(context, listener, _start_version)
     return await _start_version(context, listener)
@@ -156,7 +158,7 @@ async def _tensor_model(context: LoadContext) -> Loaded:
     spec = batch_spec(batching, lanes, threads=True, seeds=seeds)
     return Loaded(
         runtime=runtime,
-        work=Batches(engine),
+        work=Batches(engine, batching.priority_default),
         spec=spec,
         described=described(context, model, spec, batching, labels),
         threads=threads,
@@ -273,7 +275,7 @@ async def _payload_model(context: LoadContext, listener: LaneListener) -> Loaded
         engine = PredictorEngine(runtime, model)
     return Loaded(
         runtime=runtime,
-        work=Batches(engine),
+        work=Batches(engine, description.batching.priority_default),
         spec=spec,
         described=described(context, model, spec, description.batching, description.labels),
         taken=engine.taken if packed or predicts else None,
