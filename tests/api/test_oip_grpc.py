@@ -95,7 +95,9 @@ async def test_server_and_model_answer_what_clients_ask() -> None:
         assert (config.max_batch_size, config.input[0].name) == (8, "x")
         assert config.dynamic_batching.max_queue_delay_microseconds == 2000
         index = await call(served, "RepositoryIndex")
-        assert [(m.name, m.state) for m in index.models] == [("echo", "READY")]
+        assert [(m.name, m.version, m.state) for m in index.models] == [
+            ("echo", "1", "READY"), ("echo", "3", "READY"),
+        ]  # fmt: skip
         stats = await call(served, "ModelStatistics", name="echo")
         assert stats.model_stats[0].name == "echo"
 

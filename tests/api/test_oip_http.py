@@ -55,12 +55,15 @@ async def test_server_and_model_answer_what_clients_ask() -> None:
             "max_queue_delay_microseconds": 2000,
         }
         served.dispatcher.publish(routes(2, endpoint="loading"))
-        echo = {"name": "echo", "version": "3", "state": "READY", "reason": ""}
+        echo = [
+            {"name": "echo", "version": version, "state": "READY", "reason": ""}
+            for version in ("1", "3")
+        ]
         _, index = await ask(served, post("/v2/repository/index"))
-        assert [row["state"] for row in index] == ["READY", "UNAVAILABLE"]
+        assert [row["state"] for row in index] == ["READY", "READY", "UNAVAILABLE"]
         assert await ask(served, post("/v2/repository/index", b'{"ready": true}')) == (
             200,
-            [echo],
+            echo,
         )
         # Read on the loop, where the keys of six megabytes would take a third of a second.
         large = b'{"ready": true, "a": "%b"}' % (b"a" * 4096)

@@ -37,6 +37,8 @@ def test_a_description_of_which_only_the_runtime_is_known() -> None:
             "queue_wait_s_max": None,
             "buckets": (),
             "priorities": 1,
+            "priority_default": 0,
+            "levels": (),
             "latency_s_p99_max": None,
         },
         "lanes": 1,

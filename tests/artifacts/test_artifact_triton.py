@@ -12,6 +12,7 @@ from artifact_files import IR_XML, error_of, onnx_bytes, write
 from penstock.artifacts.description.description import Batching, ModelDescription, TensorSpec
 from penstock.artifacts.detection.detect import detect
 from penstock.artifacts.triton.config import TritonConfig, parse_config
+from penstock.core.batching.spec import LevelPolicy
 
 FULL = """
 # A classifier, as a team would write it.
@@ -28,7 +29,6 @@ version_policy: { specific { versions: [ 1, 3 ] } }
 dynamic_batching {
   preferred_batch_size: [ 32, 8 ]
   max_queue_delay_microseconds: 2500
-  preserve_ordering: true
   priority_levels: 2
   default_priority_level: 1
   default_queue_policy {
@@ -139,10 +139,7 @@ def test_an_environment_is_an_archive_in_the_model_s_own_folder() -> None:
         ("model_transaction_policy { decoupled: true }", "model_transaction_policy.decoupled"),
         ('input { name: "x" data_type: TYPE_FP32 dims: 1 is_shape_tensor: true }',
          "input[0].is_shape_tensor"),
-        ("max_batch_size: 1 dynamic_batching { priority_levels: 3 default_priority_level: 2 }",
-         "dynamic_batching.default_priority_level"),
-        ("max_batch_size: 1 dynamic_batching { default_queue_policy { timeout_action: DELAY } }",
-         "dynamic_batching.default_queue_policy.timeout_action"),
+        ("instance_group { passive: true }", "instance_group"),
         ('parameters { key: "EXECUTION_ENV_PATH" value { string_value: "e.tar.gz" } }',
          "parameters[EXECUTION_ENV_PATH]"),
     ],
@@ -274,3 +271,23 @@ def test_several_models_need_a_choice(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_an_incomplete_repository(tmp_path: Path, files: dict[str, bytes | str], code: str) -> None:
     assert error_of(lambda: detect(write(tmp_path / "m", files))).code == code
+
+
+def test_each_priority_level_may_have_a_policy_of_its_own() -> None:
+    config = parse_config(
+        """max_batch_size: 8 dynamic_batching {
+          priority_levels: 3 default_priority_level: 2
+          default_queue_policy { default_timeout_microseconds: 500000 max_queue_size: 7 }
+          priority_queue_policy { key: 3 value {
+            timeout_action: DELAY default_timeout_microseconds: 1000000 } } }"""
+    )
+    usual = LevelPolicy(rows_max=7, wait_s_max=0.5)
+    assert config.batching == Batching(
+        rows_max=8,
+        priorities=3,
+        priority_default=1,
+        levels=(usual, usual, LevelPolicy(wait_s_max=1.0, delays=True)),
+    )
+    for entry in ("key: 4", "key: 0", "value { }"):
+        text = f"dynamic_batching {{ priority_levels: 3 priority_queue_policy {{ {entry} }} }}"
+        assert error_of(partial(parse_config, text)).code == "triton-config-invalid"

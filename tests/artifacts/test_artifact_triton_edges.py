@@ -34,7 +34,7 @@ def tensor(text: str) -> str:
         (dynamic("preferred_batch_size: N"), 1, 8),
         (dynamic("max_queue_delay_microseconds: N"), 0, 60_000_000),
         (dynamic("priority_levels: N"), 0, 100),
-        (dynamic("default_priority_level: N"), 0, 1),
+        (dynamic("priority_levels: 3 default_priority_level: N"), 0, 3),
         (policy("default_timeout_microseconds: N"), 0, 3_600_000_000),
         (policy("max_queue_size: N"), 0, 10_000_000),
         ("instance_group { count: N }", 0, 1024),
@@ -93,7 +93,6 @@ def test_instances_are_lanes(groups: str, lanes: int | None) -> None:
         "model_repository_agents { agents { } }",
         tensor("allow_ragged_batch: true"),
         tensor("is_non_linear_format_io: true"),
-        dynamic("priority_queue_policy { }"),
         'backend: "pytorch"',
     ],
 )
@@ -112,7 +111,7 @@ def test_what_would_change_answers_is_refused(text: str) -> None:
         (dynamic("preserve_ordering: false"), dynamic("")),
         (policy("timeout_action: REJECT allow_timeout_override: true"), policy("")),
         (
-            'instance_group { name: "a" gpus: 0 passive: true profile: "p" host_policy: "h" }',
+            'instance_group { name: "a" gpus: 0 profile: "p" host_policy: "h" }',
             "instance_group { }",
         ),
         ('optimization { } response_cache { } runtime: "x" metric_tags { }', ""),

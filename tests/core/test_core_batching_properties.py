@@ -6,10 +6,24 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from penstock.core.batching.batcher import Action, Batcher, BatchSpec, Expire, RefuseItem, RunBatch
+from penstock.core.batching.batcher import (
+    Action,
+    Batcher,
+    BatchSpec,
+    Expire,
+    LevelPolicy,
+    RefuseItem,
+    RunBatch,
+)
 
 BUCKETS = (16, 32, 64)
 
+levels = st.builds(
+    LevelPolicy,
+    rows_max=st.sampled_from([0, 9]),
+    wait_s_max=st.sampled_from([None, 0.2, 1.0]),
+    delays=st.booleans(),
+)
 specs = (
     st.builds(
         BatchSpec,
@@ -42,6 +56,15 @@ specs = (
         batches_ahead=st.integers(0, 1),
         latency_s_p99_max=st.sampled_from([0.05, 0.5, 2.0]),
         runs_measured=st.sampled_from([(), ((1, 16, 0.1),), ((1, 0, 0.05), (4, 64, 0.3))]),
+    )
+    | st.builds(
+        BatchSpec,
+        rows_max=st.sampled_from([1, 4, 8]),
+        wait_s_max=st.sampled_from([0.0, 0.3]),
+        lanes=st.integers(1, 2),
+        buckets=st.sampled_from([(), BUCKETS]),
+        priorities=st.just(2),
+        levels=st.tuples(levels, levels),
     )
 )
 
@@ -108,7 +131,9 @@ class BatcherMachine(RuleBasedStateMachine):
             older = self.queued[: self.queued.index(ident)]
             kind = (level, self.bucket_of(ident))
             same = {o for o in older if (self.items[o][1], self.bucket_of(o)) == kind}
-            assert not same & set(left_behind), "an item overtook an older one of its kind"
+            delays = self.spec.levels and self.spec.levels[level].delays
+            fair = delays or not same & set(left_behind)
+            assert fair, "an item overtook an older one of its kind"
         for ident in batch.ids:
             self.queued.remove(ident)
         assert batch.queue_rows == sum(map(self.rows_queued, self.queued))

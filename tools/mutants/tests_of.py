@@ -81,7 +81,11 @@ _BLAME = (
     "core/blame/test_blame_crashed_instances.py",
     "core/blame/test_blame_poison_requests.py",
 )
-_BATCHING = ("core/test_core_batching.py", "core/test_core_batching_properties.py")
+_BATCHING = (
+    "core/test_core_batching.py",
+    "core/test_core_batching_levels.py",
+    "core/test_core_batching_properties.py",
+)
 _RESIDENCY = tuple(
     f"core/residency/test_residency_{name}.py"
     for name in ("requests", "room", "lifecycle", "memory", "evictor", "complaints", "explain")

@@ -242,3 +242,13 @@ def test_a_python_model_that_contradicts_its_configuration_does_not_load(
 ) -> None:
     error = served.refusal(python_model(tmp_path / "double", completes, config))
     assert words in error["message"]
+
+
+def test_a_group_on_gpus_is_refused_where_there_is_none(
+    served: TritonInstance, tmp_path: Path
+) -> None:
+    error = served.refusal(affine(tmp_path / "affine", "instance_group { kind: KIND_GPU }"))
+    assert error["code"] == "gpu-missing"
+    assert "has kind KIND_GPU, and the instance has no GPU" in error["message"]
+    described = served.load(affine(tmp_path / "cpu", "instance_group { count: 2 kind: KIND_CPU }"))
+    assert described["lanes"] == 2

@@ -107,7 +107,7 @@ def test_an_ensemble_names_a_version_of_its_model(served: TritonInstance, tmp_pa
     np.testing.assert_allclose(made["OLD"], X @ weights() * 3)
 
 
-class Recording:
+class RecordingEngine:
     """An engine that answers what it was given, later."""
 
     def __init__(self) -> None:
@@ -117,16 +117,16 @@ class Recording:
         self.runs.append((lane, [item.data for item in items], done))
 
 
-class Waiting:
+class WaitingItem:
     def __init__(self, data: Any) -> None:
         self.data = data
 
 
 def test_a_batch_of_two_versions_is_done_when_both_are() -> None:
-    old, new = Recording(), Recording()
+    old, new = RecordingEngine(), RecordingEngine()
     engine = VersionedEngine({"1": old, "2": new}, "2")
     ended: list[Any] = []
-    items: list[Any] = [Waiting(("1", "a")), Waiting(("2", "b")), Waiting(("1", "c"))]
+    items: list[Any] = [WaitingItem(("1", "a")), WaitingItem(("2", "b")), WaitingItem(("1", "c"))]
     engine.run(0, items, 0, ended.append)
     (lane, data, done), (_, other, other_done) = old.runs[0], new.runs[0]
     assert (lane, data, other) == (0, ["a", "c"], ["b"])

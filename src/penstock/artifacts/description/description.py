@@ -23,6 +23,7 @@ from msgspec import Meta
 from penstock.artifacts.description.sequences import SequenceBatching
 from penstock.artifacts.description.triton_facts import TritonFacts
 from penstock.artifacts.files.paths import ArtifactPath
+from penstock.core.batching.spec import LevelPolicy
 from penstock.file_schema import matching, one_of
 
 #: Dtypes of the Open Inference Protocol that a tensor may have.
@@ -91,6 +92,9 @@ class Batching:
     )
     buckets: tuple[int, ...] = ()  #: padded lengths, ascending; () = no length buckets
     priorities: int = 1  #: number of priority levels; 0 is served first
+    priority_default: int = 0  #: level of a request that names none
+    #: how each level waits; () = by queue_rows_max and queue_wait_s_max alone
+    levels: tuple[LevelPolicy, ...] = ()
     latency_s_p99_max: float | None = None  #: service level; delay and batch size follow from it
 
 

@@ -44,6 +44,7 @@ from penstock.artifacts.triton.refused_fields import (
     REFUSED_OF_ENSEMBLES,
 )
 from penstock.artifacts.triton.sequences import read_sequences
+from penstock.core.batching.spec import LevelPolicy
 from penstock.errors import CallerError
 from penstock.runtimes import registry
 from penstock.runtimes.record import RuntimeRecord
@@ -213,48 +214,74 @@ def _batching(top: Fields, rows_max: int) -> Batching:
     # Without a batch dimension it joins nothing, and its queue has its bounds all the same.
     preferred = dynamic.integers("preferred_batch_size", low=1, high=rows_max or _PREFERRED_MAX)
     wait_us = dynamic.integer("max_queue_delay_microseconds", high=60_000_000)
-    dynamic.flag("preserve_ordering")  # replies name their request, so their order is free
-    priorities = dynamic.integer("priority_levels", high=_PRIORITIES_MAX)
-    default_level = dynamic.integer("default_priority_level", high=_PRIORITIES_MAX)
-    if default_level > 1:
-        raise _unsupported(dynamic, "default_priority_level")
-    _refuse(dynamic, "priority_queue_policy")
-    queue_rows_max, queue_wait_s_max = _queue_policy(dynamic.message("default_queue_policy"))
+    priorities = max(1, dynamic.integer("priority_levels", high=_PRIORITIES_MAX))
+    default_level = dynamic.integer("default_priority_level", high=priorities)
+    usual = _queue_policy(dynamic.message("default_queue_policy"))
+    levels = _level_policies(dynamic, usual, priorities)
+    if dynamic.flag("preserve_ordering") and priorities > 1:
+        raise dynamic.invalid("preserve_ordering", "true", "false with more than one level")
     dynamic.done()
+    plain = all(level == usual and not level.delays for level in levels)
     return Batching(
         rows_max=rows_max,
         wait_s_max=wait_us / 1_000_000,
         rows_preferred=tuple(sorted(set(preferred))),
-        queue_rows_max=queue_rows_max or Batching().queue_rows_max,
-        queue_wait_s_max=queue_wait_s_max,
-        priorities=max(1, priorities),
+        queue_rows_max=(usual.rows_max if plain else 0) or Batching().queue_rows_max,
+        queue_wait_s_max=usual.wait_s_max if plain else None,
+        priorities=priorities,
+        priority_default=max(0, default_level - 1),
+        levels=() if plain else levels,
     )
 
 
-def _queue_policy(policy: Fields | None) -> tuple[int, float | None]:
-    """(rows waiting, 0 = our default; seconds waiting, None = no bound)"""
+def _level_policies(
+    dynamic: Fields, usual: LevelPolicy, priorities: int
+) -> tuple[LevelPolicy, ...]:
+    """The policy of each level: `usual`, unless `priority_queue_policy` has one for it."""
+    levels = [usual] * priorities
+    for entry in dynamic.messages("priority_queue_policy"):
+        level = entry.integer("key", low=1, high=priorities)
+        if not level:
+            raise entry.invalid("key", 0, f"a level from 1 to {priorities}")
+        levels[level - 1] = _queue_policy(entry.message("value"))
+        entry.done()
+    return tuple(levels)
+
+
+def _queue_policy(policy: Fields | None) -> LevelPolicy:
     if policy is None:
-        return 0, None
-    if policy.choice("timeout_action", ("REJECT", "DELAY"), "REJECT") == "DELAY":
-        raise _unsupported(policy, "timeout_action")
+        return LevelPolicy()
+    delays = policy.choice("timeout_action", ("REJECT", "DELAY"), "REJECT") == "DELAY"
     wait_us = policy.integer("default_timeout_microseconds", high=3_600_000_000)
     policy.flag("allow_timeout_override")  # a caller's own deadline always counts
     rows = policy.integer("max_queue_size", high=10_000_000)
     policy.done()
-    return rows, wait_us / 1_000_000 if wait_us else None
+    wait_s_max = wait_us / 1_000_000 if wait_us else None
+    return LevelPolicy(
+        rows_max=rows, wait_s_max=wait_s_max, delays=delays and wait_s_max is not None
+    )
 
 
 def _lanes(top: Fields) -> int:
     groups = top.messages("instance_group")
     lanes = 0
     for group in groups:
-        lanes += max(1, group.integer("count", 1, high=_LANES_MAX))
-        group.choice("kind", _KINDS, "KIND_AUTO")  # the instance decides where a copy runs
-        group.flag("passive")
+        count = max(1, group.integer("count", 1, high=_LANES_MAX))
+        kind = group.choice("kind", _KINDS, "KIND_AUTO")
+        if group.integers("gpus", low=0) and kind in ("KIND_CPU", "KIND_MODEL"):
+            raise group.invalid("gpus", "given", f"left out where kind is {kind}")
+        # No request goes to a passive instance.
+        lanes += 0 if group.flag("passive") else count
         group.ignore(*NO_EFFECT_OF_GROUPS)
         group.done()
     if lanes > _LANES_MAX:
         raise top.invalid("instance_group", lanes, f"at most {_LANES_MAX} instances in all")
+    if groups and not lanes:
+        raise top.unsupported(
+            "instance_group",
+            "all instances are passive, so no request could be answered",
+            hint="Leave passive out of one group.",
+        )
     return max(1, lanes)
 
 

@@ -15,13 +15,10 @@ _ENSEMBLE: Final = "an ensemble computes nothing itself"
 REFUSED: Final[dict[str, tuple[str, str]]] = {
     "is_shape_tensor": (_PLAIN, ""),
     "is_non_linear_format_io": (_PLAIN, ""),
-    "allow_ragged_batch": (_PLAIN, ""),
-    "default_priority_level": (
-        "a request without a priority has the first level",
-        "Set default_priority_level: 1 and give the less urgent requests a priority.",
+    "allow_ragged_batch": (
+        "tensors of different shapes are not joined into one",
+        "Leave it out: requests of different shapes are then computed one after the other.",
     ),
-    "priority_queue_policy": ("all levels share one queue policy", ""),
-    "timeout_action": ("requests that waited too long are refused", ""),
     "iterative_sequence": (
         "a request runs once: the model would have to ask for itself again",
         "Let the model loop inside one request.",
@@ -30,7 +27,10 @@ REFUSED: Final[dict[str, tuple[str, str]]] = {
         "it is the old name of iterative_sequence, and a request runs once",
         "Let the model loop inside one request.",
     ),
-    "batch_input": ("inputs come from the request alone", ""),
+    "batch_input": (
+        "inputs come from the request alone, and a ragged batch is never made",
+        "Let the model find its rows by the shapes of its inputs.",
+    ),
     "batch_output": ("outputs are split by rows", ""),
     "decoupled": ("only a Python model has any number of responses to a request", ""),
     "agents": ("repository agents are programs of Triton", ""),
@@ -50,9 +50,6 @@ PLACES: Final = {
     "is_shape_tensor": "input[], output[]",
     "is_non_linear_format_io": "input[], output[]",
     "allow_ragged_batch": "input[]",
-    "default_priority_level": "dynamic_batching (above 1)",
-    "priority_queue_policy": "dynamic_batching",
-    "timeout_action": "dynamic_batching.default_queue_policy (DELAY)",
     "iterative_sequence": "sequence_batching",
     "generative_sequence": "sequence_batching",
     "decoupled": "model_transaction_policy (of other backends than python)",
@@ -72,12 +69,11 @@ NO_EFFECT: Final = dict.fromkeys(
 )  # fmt: skip
 #: The same of an entry of instance_group.
 NO_EFFECT_OF_GROUPS: Final = dict.fromkeys(
-    ("name", "gpus", "rate_limiter", "profile", "host_policy", "secondary_devices"), _PLACED
-)
+    ("name", "profile", "host_policy", "secondary_devices"), _PLACED
+) | {"rate_limiter": "as in Triton, whose rate limiter is off unless the server is started with it"}
 #: Read and checked, and without effect.
 READ_WITHOUT_EFFECT: Final = {
-    "instance_group[].kind": _PLACED,
-    "instance_group[].passive": _PLACED,
+    "instance_group[].gpus": _PLACED,
     "dynamic_batching.preserve_ordering": "replies name their request, so their order is free",
     "dynamic_batching.default_queue_policy.allow_timeout_override": (
         "a caller's own deadline always counts"

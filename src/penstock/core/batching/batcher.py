@@ -34,6 +34,9 @@ that a whole number of items makes (`rows_max` counts as one), if there is one. 
 7 batches in a row that left a longer-waiting item behind, the longest-waiting item of the ready
 buckets leads the next.
 
+Levels may have policies of their own (`LevelPolicy`). A level that delays has a second queue behind
+its first, before the next level: an item that has waited for its level's `wait_s_max` moves there.
+
 Buckets are not mixed, with one exception that costs less than waiting. When a batch takes the last
 free lane and has rows to spare, items of shorter buckets whose wait is over join it if their bucket
 is at least half as long. Padding then at most doubles their own compute; otherwise they would wait
@@ -61,9 +64,16 @@ from heapq import heapify, heappop, heappush
 from typing import Any
 
 from penstock.core.batching.run_times import RunTimes, ServiceLevel
-from penstock.core.batching.spec import Action, BatchSpec, Expire, RefuseItem, RunBatch
+from penstock.core.batching.spec import (
+    Action,
+    BatchSpec,
+    Expire,
+    LevelPolicy,
+    RefuseItem,
+    RunBatch,
+)
 
-__all__ = ["Action", "BatchSpec", "Batcher", "Expire", "RefuseItem", "RunBatch"]
+__all__ = ["Action", "BatchSpec", "Batcher", "Expire", "LevelPolicy", "RefuseItem", "RunBatch"]
 
 #: (deadline or inf, running number, id, rows, arrived, queue index): ordered as the deadline heap.
 _Item = tuple[float, int, int, int, float, int]
@@ -82,11 +92,11 @@ class Batcher:
 
     __slots__ = (
         "_ahead", "_alone", "_bucket_rows", "_buckets", "_deadlines", "_doomed", "_draining",
-        "_full_reason", "_lanes_ahead", "_lanes_free", "_level", "_number", "_passes", "_preferred",
-        "_priorities",
-        "_queue_rows", "_queue_rows_max", "_queue_wait_s_max", "_queues", "_queues_by_bucket",
-        "_ran", "_rows_max", "_runs", "_spec", "_stale", "_started", "_timer_reason",
-        "_wait_s_max", "_waiting", "_widths",
+        "_full_reason", "_lanes_ahead", "_lanes_free", "_level", "_level_rows", "_number",
+        "_passes", "_per_level", "_policies", "_preferred", "_priorities", "_queue_rows",
+        "_queue_rows_max", "_queue_wait_s_max", "_queues", "_queues_by_bucket", "_ran", "_rows_max",
+        "_runs", "_spec", "_stale", "_started", "_timeouts", "_timer_reason", "_wait_s_max",
+        "_waiting", "_widths",
     )  # fmt: skip
 
     def __init__(self, spec: BatchSpec) -> None:
@@ -97,7 +107,13 @@ class Batcher:
         self._queue_wait_s_max = spec.queue_wait_s_max
         self._buckets = spec.buckets
         self._widths = max(1, len(spec.buckets))
-        self._priorities = spec.priorities
+        self._policies = spec.levels
+        #: queues of one level and bucket: the second one is for items that let others go first
+        self._per_level = 2 if any(level.delays for level in spec.levels) else 1
+        self._priorities = spec.priorities * self._per_level
+        self._level_rows = [0] * spec.priorities  #: waiting rows, where levels have policies
+        #: heap of (time, item): when an item's wait is over by the policy of its level
+        self._timeouts: list[tuple[float, _Item]] = []
         self._preferred = (
             frozenset((*spec.rows_preferred, spec.rows_max)) if spec.rows_preferred else frozenset()
         )
@@ -106,7 +122,7 @@ class Batcher:
         self._timer_reason = "waited-enough" if waits else "lane-free"
         #: one queue per priority and bucket, at `priority * _widths + bucket`; heads are never
         #: stale
-        self._queues: list[deque[_Item]] = [deque() for _ in range(spec.priorities * self._widths)]
+        self._queues: list[deque[_Item]] = [deque() for _ in range(self._priorities * self._widths)]
         self._queues_by_bucket = [
             tuple(self._queues[bucket :: self._widths]) for bucket in range(self._widths)
         ]
@@ -191,7 +207,11 @@ class Batcher:
                 return actions
         assert id not in waiting, f"item {id} is queued already"
         if priority:
-            index += min(priority, self._priorities - 1) * self._widths
+            level = min(priority, self._spec.priorities - 1)
+            index += level * self._per_level * self._widths
+        if self._policies and not self._fits_level(index, rows, now, actions):
+            actions.append(RefuseItem(id, "queue-full"))
+            return actions
         self._number = number = self._number + 1
         if deadline is None:
             item = (_INF, number, id, rows, now, index)
@@ -208,6 +228,8 @@ class Batcher:
             self._alone[id] = own_rows
         self._queues[index].append(item)
         self._queue_rows += rows
+        if self._policies:
+            self._watch(item, now)
         self._bucket_rows[bucket] = bucket_rows = self._bucket_rows[bucket] + rows
         if self._level is not None:
             self._level.arrived(bucket, now)
@@ -256,6 +278,8 @@ class Batcher:
                 if queue:
                     due = queue[0][4] + self._queue_wait_s_max
                     at = due if due < at else at
+        if self._timeouts and self._timeouts[0][0] < at:
+            at = self._timeouts[0][0]
         return at if at < _INF else None
 
     def lane_freed(self, lane: int, *, now: float, timed: bool = True) -> list[Action]:
@@ -626,6 +650,8 @@ class Batcher:
             del waiting[id]
             queue.popleft()
             ids.append(id)
+            if self._policies:
+                self._level_rows[self._level_of(item[5])] -= item[3]
         return rows
 
     def _take_shorter(
@@ -664,6 +690,55 @@ class Batcher:
                 while queue and now >= queue[0][4] + self._queue_wait_s_max:
                     actions.append(Expire(queue[0][2], "queue-timeout"))
                     self._remove(queue[0])
+        while self._timeouts and now >= self._timeouts[0][0]:
+            item = heappop(self._timeouts)[1]
+            if self._waiting.get(item[2]) is not item:
+                continue
+            if self._policies[self._level_of(item[5])].delays:
+                self._delay(item)
+            else:
+                actions.append(Expire(item[2], "queue-timeout"))
+                self._remove(item)
+
+    def _level_of(self, index: int) -> int:
+        """The priority level of a queue."""
+        return index // (self._widths * self._per_level)
+
+    def _fits_level(self, index: int, rows: int, now: float, actions: list[Action]) -> bool:
+        """Whether the item's level has room for its rows."""
+        level = self._level_of(index)
+        rows_max = self._policies[level].rows_max
+        if rows_max and self._level_rows[level] + rows > rows_max:
+            self._expire(now, actions)  # expired items must not take room
+            return self._level_rows[level] + rows <= rows_max
+        return True
+
+    def _watch(self, item: _Item, now: float) -> None:
+        """Counts an item that is queued for its level, and notes when its wait there is over."""
+        level = self._level_of(item[5])
+        self._level_rows[level] += item[3]
+        wait_s_max = self._policies[level].wait_s_max
+        if wait_s_max is not None:
+            heappush(self._timeouts, (now + wait_s_max, item))
+            if len(self._timeouts) > _SWEEP_MIN + 2 * len(self._waiting):
+                waiting = self._waiting
+                live = [entry for entry in self._timeouts if waiting.get(entry[1][2]) is entry[1]]
+                heapify(live)
+                self._timeouts[:] = live
+
+    def _delay(self, item: _Item) -> None:
+        """Moves an item behind all others of its level."""
+        deadline, number, id, rows, arrived, index = item
+        moved = (deadline, number, id, rows, arrived, index + self._widths)
+        self._waiting[id] = moved
+        self._stale += 1
+        queue = self._queues[index]
+        while queue and self._waiting.get(queue[0][2]) is not queue[0]:
+            self._stale -= 1
+            queue.popleft()
+        self._queues[index + self._widths].append(moved)
+        if deadline < _INF:
+            heappush(self._deadlines[index % self._widths], moved)
 
     def _remove(self, item: _Item) -> None:
         """Removes one item without searching the queue: its entry becomes stale."""
@@ -672,6 +747,8 @@ class Batcher:
         if self._alone:
             self._alone.pop(item[2], None)
         self._queue_rows -= item[3]
+        if self._policies:
+            self._level_rows[self._level_of(item[5])] -= item[3]
         self._bucket_rows[item[5] % self._widths] -= item[3]
         self._stale += 1
         while queue and waiting.get(queue[0][2]) is not queue[0]:
@@ -690,4 +767,5 @@ class Batcher:
         """Clears the deadlines: no item waits any more."""
         for heap in self._deadlines:
             heap.clear()
+        self._timeouts.clear()
         self._passes = 0

@@ -12,6 +12,17 @@ from penstock.errors import CallerError
 
 
 @dataclass(frozen=True, slots=True)
+class LevelPolicy:
+    """How the items of one priority level wait, beside the bounds of the whole queue."""
+
+    rows_max: int = 0  #: rows of this level that may wait; 0 = as the whole queue
+    wait_s_max: float | None = None  #: s; None = only an item's deadline limits its wait
+    #: True: an item that has waited so long lets all others of its level go first, and is served
+    #: then (Triton's DELAY). False: it expires.
+    delays: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class BatchSpec:
     """How one copy's requests may be batched. Sizes in rows; wrong values raise `CallerError`."""
 
@@ -27,6 +38,8 @@ class BatchSpec:
     buckets: tuple[int, ...] = ()  #: padded lengths, ascending; () = one bucket, reported as 0
     batches_ahead: int = 0  #: full batches that a busy lane may hold already, 0 or 1
     priorities: int = 1  #: levels; 0 is served first, a level beyond the last counts as the last
+    #: the policy of each priority level; () = the bounds of the whole queue are all
+    levels: tuple[LevelPolicy, ...] = ()
     #: s, > 0; service level that chooses wait and size; None = the knobs above do
     latency_s_p99_max: float | None = None
     #: (rows, length, run s) known beforehand, as from a compile report; length 0 without buckets
@@ -56,6 +69,15 @@ class BatchSpec:
             ),
             ("batches_ahead", self.batches_ahead in (0, 1), "0 or 1"),
             ("priorities", self.priorities >= 1, "at least 1"),
+            (
+                "levels",
+                len(self.levels) in (0, self.priorities)
+                and all(
+                    level.rows_max >= 0 and (level.wait_s_max is None or level.wait_s_max > 0)
+                    for level in self.levels
+                ),
+                "one policy for each priority level, with bounds above 0",
+            ),
             (
                 "latency_s_p99_max",
                 self.latency_s_p99_max is None or 0.0 < self.latency_s_p99_max < math.inf,

@@ -63,7 +63,9 @@ class BatchRun:
 class Batches(Work):
     """`engine`: an `Engine`. If it has no `decode`, bodies are passed on unread."""
 
-    def __init__(self, engine: Any) -> None:
+    def __init__(self, engine: Any, priority_default: int = 0) -> None:
+        """`priority_default`: level of a request that names none."""
+        self._priority_default = priority_default
         self.decode = getattr(engine, "decode", None)
         self.shares_worker = getattr(engine, "shares_worker", False)
         self.loop_bytes_max = getattr(engine, "loop_bytes_max", LOOP_BYTES_MAX)
@@ -122,9 +124,10 @@ class Batches(Work):
     def _asked(self, request: Request, decoded: Decoded, now: float) -> tuple[int, float | None]:
         """(level, deadline), with what its caller says of them."""
         metadata, spec = decoded.metadata, self._copy.spec
+        priority = max(request.priority, self._priority_default)
         if metadata is None or not (metadata.priority or metadata.timeout_us):
-            return request.priority, request.deadline
-        level = level_of(metadata.priority, otherwise=request.priority, levels=spec.priorities)
+            return priority, request.deadline
+        level = level_of(metadata.priority, otherwise=priority, levels=spec.priorities)
         timeout_s = metadata.timeout_us / 1e6
         return level, deadline_of(
             request.deadline, timeout_s, queue_wait_s_max=spec.queue_wait_s_max, now=now

@@ -22,7 +22,7 @@ from typing import Any
 
 from penstock.artifacts.description.description import Batching, ModelDescription, TensorSpec
 from penstock.compile.report import read_report
-from penstock.core.batching.batcher import BatchSpec
+from penstock.core.batching.batcher import BatchSpec, LevelPolicy
 from penstock.errors import ModelError
 from penstock.instance.codecs.base import CodecModel
 from penstock.runtimes import registry
@@ -80,9 +80,16 @@ def batch_spec(
         buckets=batching.buckets,
         batches_ahead=int(ahead),
         priorities=batching.priorities,
+        levels=_levels(batching),
         latency_s_p99_max=batching.latency_s_p99_max,
         runs_measured=seeds,
     )
+
+
+def _levels(batching: Batching) -> tuple[LevelPolicy, ...]:
+    """As many as the spec has: a level that gave way to others is one more, without bounds."""
+    levels = batching.levels
+    return levels and (levels + (LevelPolicy(),) * batching.priorities)[: batching.priorities]
 
 
 def slots_spec(batching: Batching, slots: int) -> BatchSpec:

@@ -48,6 +48,7 @@ from penstock.instance.loading.loaded import Loaded
 from penstock.instance.loading.phases import WARMING_UP
 from penstock.instance.loading.proof_here import proof_here
 from penstock.instance.loading.triton_tensors import (
+    check_kinds,
     completed,
     completed_by_code,
     reshaped,
@@ -87,6 +88,7 @@ async def start(context: LoadContext, listener: LaneListener) -> Loaded:
 
 async def start_one(context: LoadContext, listener: LaneListener) -> Loaded:
     """Starts one model of any kind, in all its versions."""
+    check_kinds(context.description, context.accelerators)
     if context.description.other_versions:
         return await with_versions(context, listener, _start_version)
     return await _start_version(context, listener)
@@ -178,7 +180,7 @@ def _batches(context: LoadContext, engine: Any, model: CodecModel) -> Batches:
     """The work of a model with or without state. Raises ModelError."""
     sequences = context.description.sequences
     if sequences is None:
-        return Batches(engine)
+        return Batches(engine, context.description.batching.priority_default)
     if context.target_model:
         raise ModelError(
             "sequences-of-target-model",

@@ -27,6 +27,21 @@ ROWS_MAX_DERIVED: Final = 4
 Specs = tuple[TensorSpec, ...]
 
 
+def check_kinds(description: ModelDescription, accelerators: int) -> None:
+    """Raises ModelError (`gpu-missing`) where a group asks for a GPU, and there is none: so does
+    Triton."""
+    facts = description.triton
+    for group in facts.config.get("instance_group", ()) if facts is not None else ():
+        if group["kind"] == "KIND_GPU" and not accelerators:
+            raise ModelError(
+                "gpu-missing",
+                f"config.pbtxt: instance_group {group['name']!r} has kind KIND_GPU, and the "
+                "instance has no GPU",
+                hint="Leave kind out, or write KIND_CPU; or deploy it on an instance type with "
+                "GPUs.",
+            )
+
+
 def completed(description: ModelDescription, inputs: Specs, outputs: Specs) -> ModelDescription:
     """The description with the tensors of its file, `inputs` and `outputs`, where it left them out.
 

@@ -34,7 +34,7 @@ async def with_versions(context: LoadContext, listener: LaneListener, start: Sta
         await shielded(loaded.close())
         raise
     engine = VersionedEngine(engines, description.version)
-    loaded.work = Batches(engine)
+    loaded.work = Batches(engine, description.batching.priority_default)
     loaded.taken = engine.taken
     loaded.described["versions"] = sorted(engines, key=int)
     return loaded

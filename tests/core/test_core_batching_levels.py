@@ -1,0 +1,84 @@
+"""Policies of priority levels: timelines of the batcher alone."""
+
+from __future__ import annotations
+
+from penstock.core.batching.batcher import (
+    Action,
+    Batcher,
+    BatchSpec,
+    Expire,
+    LevelPolicy,
+    RefuseItem,
+    RunBatch,
+)
+
+
+def busy(*levels: LevelPolicy) -> Batcher:
+    """One row at a time, and the lane computes item 99 from 0.0 on."""
+    batcher = Batcher(BatchSpec(priorities=len(levels), levels=levels))
+    assert order(batcher.add(99, now=0.0)) == [99]
+    return batcher
+
+
+def order(actions: list[Action]) -> list[int]:
+    return [ident for action in actions if isinstance(action, RunBatch) for ident in action.ids]
+
+
+def run_out(batcher: Batcher, now: float) -> list[int]:
+    """The order in which the waiting items run from now on."""
+    ran: list[int] = []
+    actions = batcher.lane_freed(0, now=now) + batcher.on_timer(now=now)
+    while actions:
+        ran += order(actions)
+        batcher.check_invariants()
+        actions = batcher.lane_freed(0, now=now) + batcher.on_timer(now=now)
+    return ran
+
+
+def test_a_delayed_item_runs_behind_its_level_and_before_the_next_one() -> None:
+    batcher = busy(LevelPolicy(wait_s_max=1.0, delays=True), LevelPolicy())
+    batcher.add(1, now=0.0)
+    batcher.add(2, priority=1, now=0.1)
+    batcher.add(3, now=0.5)
+    assert batcher.next_deadline() == 1.0
+    assert batcher.on_timer(now=1.0) == []
+    assert batcher.next_deadline() == 1.5, "item 3 is delayed then"
+    assert run_out(batcher, now=1.2) == [3, 1, 2]
+
+
+def test_an_item_expires_by_the_policy_of_its_own_level() -> None:
+    batcher = busy(LevelPolicy(), LevelPolicy(wait_s_max=0.5), LevelPolicy(wait_s_max=0.2))
+    for ident in (0, 1, 2):
+        batcher.add(ident, priority=ident, now=0.0)
+    assert batcher.next_deadline() == 0.2
+    assert batcher.on_timer(now=0.2) == [Expire(2, "queue-timeout")]
+    assert batcher.on_timer(now=0.5) == [Expire(1, "queue-timeout")]
+    assert run_out(batcher, now=9.0) == [0]
+
+
+def test_a_level_is_full_by_its_own_bound() -> None:
+    batcher = busy(LevelPolicy(), LevelPolicy(rows_max=1, wait_s_max=0.5))
+    assert batcher.add(1, priority=1, now=0.0) == []
+    assert batcher.add(2, priority=1, now=0.1) == [RefuseItem(2, "queue-full")]
+    assert batcher.add(3, now=0.1) == []
+    assert batcher.add(4, priority=1, now=0.6) == [Expire(1, "queue-timeout")], "it makes room"
+    assert run_out(batcher, now=0.7) == [3, 4]
+
+
+def test_a_cancelled_item_leaves_room_in_its_level() -> None:
+    batcher = busy(LevelPolicy(rows_max=1, wait_s_max=5.0, delays=True))
+    batcher.add(1, now=0.0)
+    assert batcher.cancel(1, now=0.1)
+    assert batcher.add(2, now=0.2) == []
+    assert batcher.on_timer(now=5.2) == [], "it is delayed, and nothing goes before it"
+    assert batcher.add(3, now=5.3) == [RefuseItem(3, "queue-full")], "delayed items count as well"
+    assert run_out(batcher, now=6.0) == [2]
+
+
+def test_a_delayed_item_keeps_its_deadline() -> None:
+    batcher = busy(LevelPolicy(wait_s_max=1.0, delays=True))
+    batcher.add(1, deadline=3.0, now=0.0)
+    batcher.on_timer(now=1.0)
+    assert batcher.next_deadline() == 3.0
+    assert batcher.on_timer(now=3.0) == [Expire(1, "deadline-passed")]
+    assert batcher.queue_rows == 0
