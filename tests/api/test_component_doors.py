@@ -242,10 +242,11 @@ async def test_the_index_has_each_component_and_whether_it_is_ready() -> None:
             ("echo", "READY"),
             ("echo:blue", "UNAVAILABLE"),
             ("echo:chat", "READY"),
+            ("echo:red", "READY"),  # in two versions
             ("echo:red", "READY"),
         ]
         _, rows = await ask(served, post("/v2/repository/index", b'{"ready": true}'))
-        assert [row["name"] for row in rows] == ["echo", "echo:chat", "echo:red"]
+        assert [row["name"] for row in rows] == ["echo", "echo:chat", *["echo:red"] * 2]
         status, body = await ask(served, post("/v2/repository/models/echo:red/unload", b""))
         assert (status, "through endpoints" in body["error"]) == (400, True)
 
