@@ -211,9 +211,12 @@ def test_a_cancelled_build_ends_its_processes_and_leaves_nothing(tmp_path: Path)
     thread = threading.Thread(target=work)
     thread.start()
     try:
-        wait_until(lambda: list(store.glob("*.scratch/tmp/waits")), "the build", 60)
-        (says,) = store.glob("*.scratch/tmp/waits")
-        pid = int(says.read_text())
+
+        def waiting() -> str:
+            return "".join(says.read_text() for says in store.glob("*.scratch/tmp/waits"))
+
+        wait_until(waiting, "the build", 60)
+        pid = int(waiting())
     finally:
         cancelled.set()
         thread.join(60)

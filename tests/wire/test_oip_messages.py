@@ -124,3 +124,11 @@ def test_the_entries_of_a_map_are_a_key_and_a_value() -> None:
                 kinds = entry.field[0].TYPE_STRING, entry.field[0].TYPE_UINT64
                 assert entry.field[0].type == kinds[by_level]
     assert found == 21
+
+
+def test_the_head_of_a_request_has_its_parameters() -> None:
+    request = oip_messages.ModelInferRequest(model_name="m")
+    request.raw_input_contents.append(b"\x01" * 8)
+    request.parameters["sequence_id"].uint64_param = 7
+    head = oip_messages.ModelInferHead.FromString(request.SerializeToString())
+    assert head.parameters["sequence_id"].uint64_param == 7
