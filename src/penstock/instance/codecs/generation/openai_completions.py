@@ -75,7 +75,7 @@ def _prompt(given: Any) -> Any:
 def _one(given: Any) -> str | list[int]:
     if isinstance(given, str):
         return given
-    if isinstance(given, list) and given and all(type(each) is int for each in given):
+    if isinstance(given, list) and all(type(each) is int for each in given):
         return given
     raise wrong("prompt", "a text, a list of token ids, or a list of these")
 

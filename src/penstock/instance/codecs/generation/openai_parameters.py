@@ -198,7 +198,12 @@ REFUSED: Final[dict[str, dict[str, str]]] = {
 _ACCOUNT: Final = "it is about OpenAI's accounts, billing and caches"
 _BY_BEGINNING: Final = "prompts are cached by their beginning"
 _HEADER: Final = "the header `x-request-id` names a request"
-_ALL: Final = {"user": _ACCOUNT, "request_id": _HEADER, "session_id": _HEADER}
+_ALL: Final = {
+    "user": _ACCOUNT,
+    "request_id": _HEADER,
+    "session_id": _HEADER,
+    "sagemaker_base_url": "LiteLLM sends the address that it sends to",
+}
 _EVERYWHERE: Final = {
     **_ALL,
     "service_tier": _ACCOUNT,
