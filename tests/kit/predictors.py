@@ -68,7 +68,7 @@ class AskedModel:
     def loaded_inputs(self) -> tuple[TensorSpec, ...]:
         """The tensors that its metadata lists."""
         engine: Any = self.loaded.work
-        inputs: tuple[TensorSpec, ...] = engine._engine.model.inputs
+        inputs: tuple[TensorSpec, ...] = engine.engine.model.inputs
         return inputs
 
     async def ask(self, body: Any, content_type: str = "application/json", **meta: Any) -> Any:

@@ -231,7 +231,7 @@ def test_a_python_model_says_its_tensors_in_auto_complete_config(
         (
             ADDED,
             'max_batch_size: 6 input { name: "x" data_type: TYPE_INT32 dims: [ 2 ] }',
-            "configuration expects data_type TYPE_INT32 for input 'x', model provides TYPE_FP32",
+            "has data_type 'TYPE_FP32', and config.pbtxt has 'TYPE_INT32'",
         ),
         ('auto_complete_model_config.add_input({"name": "x"})', None, "is missing 'data_type'"),
         ("raise ValueError('no idea')", None, "no idea"),

@@ -217,6 +217,9 @@ def _from_oip(model: TextModel, parsed: Any, binary: memoryview, sagemaker: bool
         if isinstance(parameters, dict):
             top_k = _top_k(parameters.get("top_k", 0))
             asked = parameters.get("heads")
+            # It may be a list, which no parameter of the protocol is.
+            others = {name: value for name, value in parameters.items() if name != "heads"}
+            parsed = {**parsed, "parameters": others}
         heads = model.asked(asked) if asked is not None else model.of_outputs(_outputs_of(parsed))
         for entry in parsed["inputs"] if isinstance(parsed.get("inputs"), list) else ():
             if isinstance(entry, dict):
