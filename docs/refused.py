@@ -27,6 +27,10 @@ _PATHS = {
     "completions": "completions",
     "responses": "responses",
     "embeddings": "embeddings",
+    "rerank": "rerank",
+    "score": "score",
+    "tokenize": "tokenize",
+    "detokenize": "detokenize",
 }
 _HEAD = """\
 # What is refused, and what has no effect
@@ -83,11 +87,13 @@ def _triton() -> Iterator[str]:
 def _openai() -> Iterator[str]:
     yield "## OpenAI\n"
     yield "Parameters of requests below `/v1/`, by OpenAI's and vLLM's names. One that stands in no"
-    yield "table is refused as well: it may be misspelt. `null` asks for nothing.\n"
+    yield "table is refused as well: it may be misspelt. `null` asks for nothing. `rerank`,"
+    yield "`score`, `tokenize` and `detokenize` are served at `/` too, as at vLLM and TEI.\n"
     for operation, path in _PATHS.items():
         yield f"### {path}\n"
         yield from _table("parameter", "what it does", openai_parameters.HONOURED[operation])
-        yield from _table("refused parameter", "why", openai_parameters.REFUSED[operation])
+        if openai_parameters.REFUSED[operation]:
+            yield from _table("refused parameter", "why", openai_parameters.REFUSED[operation])
         yield from _table("parameter without effect", "why", openai_parameters.NO_EFFECT[operation])
 
 

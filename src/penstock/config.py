@@ -50,7 +50,8 @@ class ListenConfig:
     insecure: bool = False  #: allow a non-loopback address without credentials
     #: names of the server that requests may use besides its own; "*" = any
     hosts: tuple[str, ...] = ()
-    #: scheme://host of other servers' pages that may call this one; "*" = any
+    #: scheme://host of other servers' pages that may call this one, and read what OpenAI's door
+    #: answers; "*" = any
     origins: tuple[str, ...] = ()
 
     def url(self, host: str, port: int) -> str:

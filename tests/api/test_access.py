@@ -113,13 +113,13 @@ def test_an_address_that_strangers_reach_needs_auth_or_the_word_insecure(host: s
     check_binding(ListenConfig(host=host, insecure=True))
 
 
-@pytest.mark.parametrize("path", ["/ping", "/v2/health/live", "/v2/health/ready"])
+@pytest.mark.parametrize("path", ["/ping", "/health", "/v2/health/live", "/v2/health/ready"])
 def test_whether_the_server_lives_may_be_asked_by_anybody(site: AccessSite, path: str) -> None:
     site.check(path, {}, b"")
     site.check(path, {"content-length": "0"}, b"")
 
 
-@pytest.mark.parametrize("path", ["/ping", "/v2/health/live", "/v2/health/ready"])
+@pytest.mark.parametrize("path", ["/ping", "/health", "/v2/health/live", "/v2/health/ready"])
 @pytest.mark.parametrize(
     "header", [(b"Content-Length", b"6000000"), (b"TRANSFER-ENCODING", b"chunked")]
 )
@@ -131,6 +131,39 @@ def test_a_body_needs_a_key_wherever_it_is_sent(
         site.authenticator.check_head("POST", path.encode(), b"", [header])
     assert caught.value.code == "MissingAuthenticationTokenException"
     assert site.refusal(path, {}, b"x")[0] == "MissingAuthenticationTokenException"
+
+
+ASKS_BEFORE = [(b"Origin", b"https://a.example"), (b"Access-Control-Request-Method", b"POST")]
+
+
+@pytest.mark.parametrize(
+    ("path", "is_open"),
+    [
+        ("/v1/chat/completions", True),
+        ("/rerank", True),
+        ("/endpoints/shop/openai/v1/models", True),
+        ("/v2/models/shop/infer", False),
+        ("/admin/copies", False),
+        ("/", False),
+    ],
+)
+def test_a_browser_asks_without_a_key_whether_a_page_may_send(
+    site: AccessSite, path: str, is_open: bool
+) -> None:
+    def check(method: str, headers: list[tuple[bytes, bytes]], body: bytes) -> None:
+        site.authenticator.check_head(method, path.encode(), b"", headers)
+        site.authenticator.check(method, path.encode(), b"", headers, body)
+
+    for method, headers, body in (
+        ("OPTIONS", [], b""), ("POST", ASKS_BEFORE, b""), ("OPTIONS", ASKS_BEFORE, b"x"),
+    ):  # fmt: skip
+        with pytest.raises(AwsError):
+            check(method, headers, body)
+    if is_open:
+        check("OPTIONS", ASKS_BEFORE, b"")
+    else:
+        with pytest.raises(AwsError):
+            check("OPTIONS", ASKS_BEFORE, b"")
 
 
 @pytest.mark.parametrize("path", ["/", "/metrics", "/admin/copies", "/v2", "/ping/", "//ping"])

@@ -16,7 +16,15 @@ from penstock.wire.oip_messages import ModelInferRequest, ModelInferResponse
 
 SERVED = Served(name="shop", version="2", new_id=lambda: "7f3a", now_s=lambda: 1_700_000_000)
 #: Two tokens, the second of which is the end: what an engine process sends.
-FIRST = {"i": 1, "t": [31], "x": "Hi", "p": 5, "s": 42, "l": [["Hi", -0.5, [[31, "Hi", -0.5]]]]}
+FIRST = {
+    "i": 1,
+    "t": [31],
+    "x": "Hi",
+    "p": 5,
+    "c": 0,
+    "s": 42,
+    "l": [["Hi", -0.5, [[31, "Hi", -0.5]]]],
+}
 SECOND = {"i": 1, "t": [2], "z": [0], "f": "stop", "l": [["</s>", -0.25, []]]}
 
 
@@ -119,6 +127,20 @@ def test_chat_whole() -> None:
         b'"logprobs":null,"finish_reason":"stop"}],"usage":{"prompt_tokens":5,'
         b'"completion_tokens":2,"total_tokens":7,"prompt_tokens_details":{"cached_tokens":0}}}'
     )
+
+
+def test_tokens_of_the_cache_are_told_where_the_engine_knows_them() -> None:
+    """A 0 would say that nothing was cached."""
+    untold = {key: value for key, value in FIRST.items() if key != "c"}
+    made = call(CHAT, door="openai", asked={"operation": "chat"})
+    usage = {"prompt_tokens": 5, "completion_tokens": 2, "total_tokens": 7}
+    assert json.loads(whole(made, untold, SECOND))["usage"] == usage
+    several = call(CHAT, door="openai", asked={"operation": "chat"})
+    answer = json.loads(whole(several, untold, FIRST | {"n": 1}, SECOND))
+    assert "prompt_tokens_details" not in answer["usage"], "of one of two prompts it is not known"
+    made = call({"input": "Hi"}, door="openai", asked={"operation": "responses"})
+    details = json.loads(whole(made, untold, SECOND))["usage"]["input_tokens_details"]
+    assert details == {"cached_tokens": None}
 
 
 def test_chat_stream_with_usage_and_logprobs() -> None:

@@ -39,6 +39,12 @@ def test_an_answer_repeats_itself_without_a_prefix_cache(tmp_path: Path) -> None
             assert [logprobs(client, 1, prompt) for _ in range(3)] == [first] * 3
             for again in [logprobs(client, 2, prompt) for _ in range(3)]:
                 assert again == pytest.approx(first, abs=ROUNDING)
+        told = [
+            client.ask(copy, {"prompt": PROMPTS[0], "max_tokens": 2}, **COMPLETIONS).json["usage"]
+            for copy in (1, 2)
+        ]
+        assert told[0]["prompt_tokens_details"] == {"cached_tokens": 0}
+        assert "prompt_tokens_details" not in told[1], "the library does not tell, and 0 is wrong"
         client.close()
 
 

@@ -83,6 +83,16 @@ def test_a_text_that_is_too_long_is_refused_unless_it_may_be_cut(client: FrameCl
         assert cut["data"] == ask(client, input=["bad", fits])["data"]
 
 
+def test_token_ids_are_those_of_the_models_own_tokenizer(client: FrameClient) -> None:
+    texts = ask(client, input=["good film", "bad"])
+    assert ask(client, input=[[2, 6], [3]]) == texts
+    assert ask(client, input=[2, 6])["data"] == texts["data"][:1]
+    longer = [2] * 16 + [3]
+    assert "at place 0 of input has more than 16 tokens" in refused(client, {"input": longer})
+    cut = ask(client, input=longer, truncate_prompt_tokens=-1)
+    assert cut["data"] == ask(client, input=[[2] * 16])["data"]
+
+
 REFUSED = [name for name in openai_parameters.REFUSED["embeddings"] if "(" not in name]
 
 
@@ -93,7 +103,7 @@ def test_a_parameter_of_the_table_is_refused_with_its_words(client: FrameClient,
     assert (error["param"], error["status"]) == (name, 400)
     words = openai_parameters.REFUSED["embeddings"].get(name, "Unrecognized request argument")
     assert words in error["message"]
-    for harmless in (None, *openai_parameters.HARMLESS.get(name, ())):
+    for harmless in (None, *openai_parameters.harmless("embeddings", name)):
         if name != "colour":
             assert ask(client, input="good", **{name: harmless})["data"]
 
@@ -111,8 +121,11 @@ def test_what_has_no_effect_is_taken(client: FrameClient) -> None:
         ({"input": []}, "no texts"),
         ({"input": ["a", 1]}, "input must be"),
         ({"input": "a", "truncate_prompt_tokens": 5}, "may be -1"),
-        ({"input": [1, 2]}, "token numbers"),
-        ({"input": [[1, 2]]}, "token numbers"),
+        ({"input": [1, 8]}, "ids of this model are from 0 to 7"),
+        ({"input": [[1, 2], [-1]]}, "has the token -1 at place 1"),
+        ({"input": [[1], []]}, "input must be"),
+        ({"input": [1, True]}, "input must be"),
+        ({"input": [[1], "a"]}, "input must be"),
         ({"input": "a", "encoding_format": "int8"}, "float, base64"),
         ({"input": "a", "dimensions": 0}, "from 1 on"),
         (["a"], "not a JSON object"),

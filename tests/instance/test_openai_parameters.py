@@ -117,7 +117,7 @@ def test_what_is_refused_is_refused_with_the_tables_words(operation: str, name: 
     reason = table.REFUSED[operation][name]
     assert caught.value.message == f"{name} is not supported: {reason}"
     assert (caught.value.code, caught.value.param) == ("parameter-unsupported", name)
-    for value in (None, *table.HARMLESS.get(name, ())):
+    for value in (None, *table.harmless(operation, name)):
         assert told(ask(operation, MINIMAL[operation] | {name: value})) == told(
             ask(operation, MINIMAL[operation])
         )

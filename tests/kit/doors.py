@@ -18,7 +18,7 @@ from penstock.api.oip.http import PREFIX as OIP_PREFIX
 from penstock.api.oip.http import OipDoor, body_limit
 from penstock.api.oip.models import OipModels
 from penstock.api.openai.door import INTEREST as OPENAI_INTEREST
-from penstock.api.openai.door import PREFIX as OPENAI_PREFIX
+from penstock.api.openai.door import PREFIXES as OPENAI_PREFIXES
 from penstock.api.openai.door import OpenAiDoor
 from penstock.api.runtime.door import INTEREST as RUNTIME_INTEREST
 from penstock.api.runtime.door import PREFIX as RUNTIME_PREFIX
@@ -76,6 +76,7 @@ async def door_site(
     asynchronous: Any = None,
     find_session: Any = None,
     regions: Any = None,
+    origins: tuple[str, ...] = (),
     **limits: Any,
 ) -> AsyncIterator[DoorSite]:
     clock = SystemClock()
@@ -90,10 +91,10 @@ async def door_site(
         ids=RequestIds(PREFIX),
     )
     models = OipModels(dispatcher, registry, regions=regions)
-    openai = OpenAiDoor(dispatcher)
+    openai = OpenAiDoor(dispatcher, origins)
     bodies = BodyBudget(limit_config.bodies_bytes_max)
     server = GatewayServer(
-        ListenConfig(port=0),
+        ListenConfig(port=0, origins=origins),
         limit_config,
         dispatcher,
         [
@@ -109,8 +110,8 @@ async def door_site(
                     room=TrafficLoads(dispatcher, limit_config).room,
                 ),
             ),
+            *((prefix, openai) for prefix in OPENAI_PREFIXES),
             (OIP_PREFIX, OipDoor(dispatcher, models, limit_config, bodies)),
-            (OPENAI_PREFIX, openai),
         ],
         no_app,
         authenticator,

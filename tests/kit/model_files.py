@@ -186,6 +186,43 @@ def embedder(folder: Path) -> Path:
     )
 
 
+#: What each word of the second text adds to the one number.
+PAIR_LOGITS = (0.0, 0.0, 2.0, -2.0, 0.5, -1.0, 0.25, 0.0)
+
+
+def cross_encoder(folder: Path, *, task: str = "pair-classification") -> Path:
+    """Two texts -> one number: the sum of PAIR_LOGITS over the second one's words."""
+    tokenizer(folder)
+    write_onnx(
+        folder / "model.onnx",
+        [
+            helper.make_node("Gather", ["table", "input_ids"], ["all"]),
+            helper.make_node("Mul", ["attention_mask", "token_type_ids"], ["second"]),
+            helper.make_node("Cast", ["second"], ["used"], to=TensorProto.FLOAT),
+            helper.make_node("Mul", ["all", "used"], ["masked"]),
+            helper.make_node("ReduceSum", ["masked", "tokens"], ["logits"], keepdims=1),
+        ],
+        [
+            value(name, TensorProto.INT64, ["n", "t"])
+            for name in ("input_ids", "attention_mask", "token_type_ids")
+        ],
+        [value("logits", TensorProto.FLOAT, ["n", 1])],
+        [
+            ("table", np.array(PAIR_LOGITS, dtype=np.float32)),
+            ("tokens", np.array([1], dtype=np.int64)),
+        ],
+    )
+    return describe(
+        folder,
+        runtime="openvino",
+        file="model.onnx",
+        task=task,
+        labels=["relevance"],
+        tokenizer={"file": "tokenizer.json", "tokens_max": 16},
+        batching={"rows_max": 4, "buckets": [4, 8]},
+    )
+
+
 def code(folder: Path, source: str, *, rows_max: int = 8, **fields: object) -> Path:
     """`code/inference.py` for the python runtime."""
     (folder / "code").mkdir(parents=True, exist_ok=True)

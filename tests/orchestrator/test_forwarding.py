@@ -23,6 +23,7 @@ from tests.orchestrator.region_site import (
     whole,
 )
 
+from penstock import __version__
 from penstock.config import LimitConfig
 
 MANUAL = {"mode": "manual"}
@@ -426,6 +427,8 @@ async def test_what_is_a_region_s_own_affair_is_not_passed_on(tmp_path: Path) ->
         live = await here.ask("/v2/health/live", b"", method="GET")
         ready = await here.ask("/v2/health/ready", b"", method="GET")
         assert (live.status, ready.status) == (200, 200)
+        version = await here.ask("/version", b"", method="GET")
+        assert version.json == {"version": __version__}
         assert here.regions["eu"].asked == []
 
 
@@ -434,8 +437,10 @@ async def test_an_orchestrator_is_ready_while_a_region_can_be_reached(tmp_path: 
     of room. It lives all the while."""
 
     async def codes(here: OrchestratorSite) -> tuple[int, int, int]:
-        paths = ("/ping", "/v2/health/ready", "/v2/health/live")
-        ping, ready, live = [(await here.ask(path, b"", method="GET")).status for path in paths]
+        paths = ("/ping", "/health", "/v2/health/ready", "/v2/health/live")
+        answers = [(await here.ask(path, b"", method="GET")).status for path in paths]
+        ping, health, ready, live = answers
+        assert ping == health
         return ping, ready, live
 
     eu, us = ScriptedRegion("eu", feed_status=403), ScriptedRegion("us")
@@ -475,6 +480,9 @@ async def test_an_orchestrator_is_ready_while_a_region_can_be_reached(tmp_path: 
         ("/endpoints/echo/openai/v1/embeddings", "POST", b'{"input":"x"}'),
         ("/endpoints/echo/inference-components/a/openai/v1/completions", "POST", b'{"prompt":"x"}'),
         ("/v1/embeddings", "POST", b'{"input":"' + b"x" * 200_000 + b'","model":"echo"}'),
+        ("/v2/rerank", "POST", b'{"model":"echo","query":"a","documents":["b"]}'),
+        ("/tokenize", "POST", b'{"model":"echo","prompt":"a"}'),
+        ("/endpoints/echo/openai/health", "GET", b""),
         ("/v2/models/echo/infer", "POST", b"{}"),
         ("/v2/models/echo/versions/1/ready", "GET", b""),
         ("/v1/models/echo", "GET", b""),

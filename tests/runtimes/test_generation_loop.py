@@ -133,7 +133,7 @@ def test_the_sequences_of_a_request_differ_by_their_seeds_and_end_with_the_last(
     for each in inbox:
         assert answers.command("add", each) == []
     assert answers.take(engine.step()) == [
-        {"i": 5, "t": [7], "x": "g", "p": 2, "s": 40},
+        {"i": 5, "t": [7], "x": "g", "p": 2, "c": 0, "s": 40},
         {"i": 5, "n": 1, "t": [7], "x": "g", "s": 41},
         {"i": 5, "n": 2, "t": [7], "x": "g", "s": 42},
     ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from tests.kit import chromium
@@ -11,7 +12,7 @@ from tests.kit.chromium import BrowserPage
 from tests.kit.http_servers import answering
 from tests.kit.polling import wait_until
 from tests.kit.python_models import python_model
-from tests.kit.servers import Server
+from tests.kit.servers import Server, up
 
 pytestmark = [
     pytest.mark.system,
@@ -162,3 +163,25 @@ def test_a_link_that_a_person_follows_leads_here(
     wait_until(followed, "the page behind the link", 20)
     browser.wait_for("document.readyState === 'complete'")
     assert "penstock" in browser.value("document.body.innerText")
+
+
+def test_a_listed_page_reads_answers_and_errors_of_openais_door(
+    browser: BrowserPage, stranger_port: int, tmp_path: Path
+) -> None:
+    """With the headers of OpenAI's client, for which the browser asks first."""
+    listed = f"http://page.example:{stranger_port}"
+    settings = tmp_path / "penstock.toml"
+    settings.write_text(f'[listen]\norigins = ["{listed}"]\n')
+    with up(tmp_path, "--config", str(settings)) as server:
+        asked = (
+            f"fetch('{server.url}/v1/chat/completions', {{method: 'POST', body: '{{}}', headers: {{"
+            "'content-type': 'application/json', authorization: 'Bearer x', 'x-stainless-os': 'x'"
+            "}}).then((answer) => answer.json().then((told) => "
+            "[answer.status, told.error.code, !!answer.headers.get('x-request-id')]))"
+        )
+        browser.open(f"{listed}/")
+        assert finished(browser, asked) == [400, "model_missing", True]
+        versions = f"fetch('{server.url}/version').then((answer) => answer.status)"
+        assert finished(browser, versions) == 200
+        browser.open(f"http://other.example:{stranger_port}/")
+        assert finished(browser, versions) == "TypeError: Failed to fetch"

@@ -28,6 +28,7 @@ from penstock.api.model_names import (
     parts_of,
     split_model,
 )
+from penstock.api.openai.request import REQUEST_METHOD, ROOT
 from penstock.clock import Clock
 from penstock.config import ListenConfig
 from penstock.core.request import grants
@@ -42,7 +43,7 @@ from penstock.wire.aws.sigv4 import SignedWith
 
 #: Paths that only show whether the server lives: load balancers have no keys. They send no
 #: body either, and an unauthenticated caller's body is not read, here as elsewhere.
-OPEN_PATHS = frozenset({b"/ping", b"/v2/health/live", b"/v2/health/ready"})
+OPEN_PATHS = frozenset({b"/ping", b"/health", b"/v2/health/live", b"/v2/health/ready"})
 #: Longer than any key of ours or of AWS's, and than any token made with one.
 _TOKEN_BYTES_MAX: Final = 16_384
 
@@ -94,7 +95,7 @@ class KeyAuthenticator:
         Raises AwsError (403) where no body could make it valid. Costs no more than the head's
         bytes.
         """
-        if raw_path in OPEN_PATHS and not _announces_body(headers):
+        if _is_open(method, raw_path, headers) and not _announces_body(headers):
             return
         request = asked_of(method, raw_path, headers)
         token = _bearer_of(headers)
@@ -121,7 +122,7 @@ class KeyAuthenticator:
         body: bytes,
     ) -> None:
         """Returns if the request may pass. Raises AwsError (403) if not."""
-        if raw_path in OPEN_PATHS and not body:
+        if _is_open(method, raw_path, headers) and not body:
             return
         request = asked_of(method, raw_path, headers)
         token = _bearer_of(headers)
@@ -208,6 +209,16 @@ def permit(grant: Grant, request: AccessRequest) -> None:
     raise _denied(f"This key is for {names} only, and not for {about}.")
 
 
+def _is_open(method: str, raw_path: bytes, headers: Sequence[tuple[bytes, bytes]]) -> bool:
+    """Whether a request needs no credentials: a browser sends none when it asks if a page may send
+    a request, and OpenAI's door answers that without a model."""
+    if raw_path in OPEN_PATHS:
+        return True
+    if method != "OPTIONS" or not raw_path.startswith((_OPENAI, _ENDPOINTS, *ROOT)):
+        return False
+    return any(name.lower() == REQUEST_METHOD for name, _ in headers)
+
+
 def _announces_body(headers: Sequence[tuple[bytes, bytes]]) -> bool:
     return any(
         lower == b"transfer-encoding" or (lower == b"content-length" and value.strip(b" \t0"))
@@ -262,6 +273,7 @@ def _denied(message: str) -> AwsError:
 _ENDPOINTS: Final = b"/endpoints/"
 _OIP: Final = b"/v2"
 _OPENAI: Final = b"/v1/"
+_OF_SERVER: Final = (b"health", b"version")
 _ADMIN: Final = b"/admin/"
 _OWN_PATHS: Final = b"/penstock/v1/"
 _ADMIN_ENDPOINTS: Final = b"/admin/endpoints/"
@@ -290,6 +302,8 @@ def asked_of(method: str, raw_path: bytes, headers: Sequence[tuple[bytes, bytes]
         )
     if raw_path.startswith(_OPENAI):
         return _openai(raw_path[len(_OPENAI) :])
+    if raw_path in ROOT:
+        return _openai(ROOT[raw_path])
     if raw_path.startswith(_OIP):
         return _oip(raw_path)
     if raw_path == b"/":
@@ -327,6 +341,8 @@ def endpoint_in(member: str, headers: Sequence[tuple[bytes, bytes]], body: bytes
 
 def _openai(rest: bytes) -> AccessRequest:
     head, _, model = rest.partition(b"/")
+    if head in _OF_SERVER:
+        return AccessRequest(grants.SERVER_METADATA)
     if head != b"models":
         return AccessRequest(grants.INVOKE_ENDPOINT, in_body=MODEL)
     if not model:

@@ -59,7 +59,7 @@ _CONNECT_S_MAX: Final = 2.0
 #: circle.
 HANDED_ON: Final = b"x-penstock-handed-on"
 #: Paths that this server always answers itself.
-_OWN: Final = ("/ping", "/v2/health/live", "/metrics")
+_OWN: Final = ("/ping", "/health", "/v2/health/live", "/metrics")
 
 
 class LeaderProxy(ProxyApp):
@@ -278,6 +278,7 @@ class Standby:
             routes=[
                 Route("/", aws_root(aws), methods=["POST"]),
                 Route("/ping", ping, methods=["GET"]),
+                Route("/health", ping, methods=["GET"]),
                 Route("/v2/health/live", ping, methods=["GET"]),
                 Route("/metrics", metrics, methods=["GET"]),
                 Route("/{path:path}", refuse, methods=methods),

@@ -20,7 +20,7 @@ from penstock.api.oip.http import OipDoor, body_limit
 from penstock.api.oip.models import OipModels
 from penstock.api.oip.targets import Targets, heard
 from penstock.api.openai.door import INTEREST as OPENAI_INTEREST
-from penstock.api.openai.door import PREFIX as OPENAI_PREFIX
+from penstock.api.openai.door import PREFIXES as OPENAI_PREFIXES
 from penstock.api.openai.door import OpenAiDoor
 from penstock.api.runtime.asynchronous import AsyncDoor
 from penstock.api.runtime.door import PREFIX as RUNTIME_PREFIX
@@ -97,7 +97,7 @@ class Front:
     ) -> GatewayServer:
         """Listens on the port, or on a Unix socket that gateway processes forward to."""
         dispatcher = self.dispatcher
-        openai = OpenAiDoor(dispatcher)
+        openai = OpenAiDoor(dispatcher, self.listen.origins)
         runtime = RuntimeDoor(
             dispatcher,
             account_id=self.account_id,
@@ -114,8 +114,8 @@ class Front:
             dispatcher,
             (
                 (RUNTIME_PREFIX, runtime),
+                *((prefix, openai) for prefix in OPENAI_PREFIXES),
                 (OIP_PREFIX, OipDoor(dispatcher, self.models, self.limits, bodies)),
-                (OPENAI_PREFIX, openai),
             ),
             self.app,
             self.authenticator,

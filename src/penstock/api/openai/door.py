@@ -1,27 +1,35 @@
 """OpenAI's API: chat, completions, responses, embeddings, at /v1/ and at SageMaker's path.
 
+With it what vLLM, TEI, Jina and Cohere have: rerank, score, tokenize, detokenize, health, version.
+
 The body goes to the instance unchanged, with the name of the operation. The body itself says
 whether the answer streams, and pieces are passed on one by one. This door knows paths, errors and
 heads, but no messages or tokens.
 
-`/v1/models` lists the endpoints with an OpenAI API, and their components, as models.
+`/v1/models` lists the endpoints that answer chats, completions, embeddings or rerank, and their
+components, as models.
 """
 
 from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 import orjson
 
+from penstock import __version__
 from penstock.api.answering import JsonResponder, bound, only
-from penstock.api.model_names import ModelName, endpoint_of
+from penstock.api.model_names import ModelName, endpoint_of, parse
 from penstock.api.openai import errors
+from penstock.api.openai.cors import REQUEST_HEADERS, PageAccess
 from penstock.api.openai.request import (
+    MODEL_OPTIONAL,
     PREFIX,
+    PREFIXES,
     READ_AT_ONCE_BYTES,
+    REQUEST_METHOD,
     OpenAiPath,
     asked_of,
     check_encoding,
@@ -38,7 +46,8 @@ from penstock.api.runtime.request import (
     inference_component,
     target_model,
 )
-from penstock.errors import PenstockError
+from penstock.core.request.head_check import ORIGIN
+from penstock.errors import NotNowError, PenstockError
 from penstock.gateway.dispatch.dispatcher import Dispatcher
 from penstock.gateway.dispatch.invocation import Affinity, Invocation
 from penstock.gateway.dispatch.streaming import StreamObserved
@@ -47,8 +56,20 @@ from penstock.wire.frames import Reply, RequestMeta, encode_request_meta
 
 OWNER = "penstock"
 CONTENT_ENCODING = b"content-encoding"
-#: Tasks with answers that the API has a form for.
-TASKS = ("text-generation", "feature-extraction")
+_CHATS: Final = ("chat", "completions", "responses")
+_TOKENS: Final = ("tokenize", "detokenize")
+_SCORES: Final = ("rerank", "score")
+#: Task -> operations of its models.
+_OF_TASK: Final[dict[Any, Sequence[str]]] = {
+    "text-generation": (*_CHATS, *_TOKENS),
+    "feature-extraction": ("embeddings", *_TOKENS),
+    "text-classification": _TOKENS,
+    "pair-classification": _TOKENS,
+    "text-regression": _TOKENS,
+    "multi-head": _TOKENS,
+}
+#: A model with one of these is listed.
+_LISTED: Final = frozenset((*_CHATS, *_SCORES, "embeddings"))
 
 
 class OpenAiModels:
@@ -72,6 +93,15 @@ class OpenAiModels:
             return [name]
         return [f"{name}:{one.component}" for one in routes.variants]
 
+    def sole(self, operation: str) -> ModelName | None:
+        """The model that a body without one means: the only one with this operation."""
+        found: list[str] = []
+        for endpoint in self._dispatcher.endpoint_names():
+            for name in self._models_of(endpoint):
+                if operation in operations_of(self._described(name)):
+                    found.append(name)
+        return parse(found[0]) if len(found) == 1 else None
+
     def card(self, name: str, only: str | None = None) -> dict[str, Any]:
         """One of the models, or a loaded target model. Raises CallerError (404).
 
@@ -88,25 +118,40 @@ class OpenAiModels:
         takes_components = routes is not None and routes.takes_components
         if colon and not takes_components:  # only its host knows what it does
             return self._dispatcher.is_loaded(endpoint, target)
-        return routes is not None and any(
-            _answers(variant.model) and variant.component == target for variant in routes.variants
-        )
+        return not _LISTED.isdisjoint(operations_of(self._described(name)))
+
+    def _described(self, name: str) -> Mapping[str, Any]:
+        """What is known of a model: of the variant that answers the most here."""
+        endpoint, _, target = name.partition(":")
+        routes = self._dispatcher.routes(endpoint)
+        variants = routes.variants if routes is not None else ()
+        known = [variant.model for variant in variants if variant.component == target]
+        return max(known, key=lambda model: len(operations_of(model)), default={})
 
     def _card(self, name: str) -> dict[str, Any]:
-        return {"id": name, "object": "model", "created": self._created, "owned_by": OWNER}
+        card = {"id": name, "object": "model", "created": self._created, "owned_by": OWNER}
+        model = self._described(name)
+        generation = model.get("generation") or {}
+        tokens_max = model.get("tokens_max") or generation.get("context_tokens_max")
+        return card | {"max_model_len": tokens_max} if tokens_max else card
 
 
-def _answers(model: Mapping[str, Any]) -> bool:
-    """Whether the API has a form for its answers. A pipeline's texts are those of a chat; of an
-    ensemble only tensors come back."""
-    chats = "pipeline" in model and model.get("platform") != "ensemble"
-    return chats or model.get("task") in TASKS
+def operations_of(model: Mapping[str, Any]) -> Sequence[str]:
+    """What a model answers here. A pipeline's texts are those of a chat; of an ensemble only
+    tensors come back."""
+    if "pipeline" in model:
+        return ("chat", "completions") if model.get("platform") != "ensemble" else ()
+    operations = _OF_TASK.get(model.get("task"), ())
+    return (*operations, *_SCORES) if model.get("scores_pairs") else operations
 
 
-__all__ = ["INTEREST", "PREFIX", "OpenAiDoor"]
+__all__ = ["INTEREST", "PREFIX", "PREFIXES", "OpenAiDoor"]
 
 #: Header names that this door needs in `Call.rare`.
-INTEREST = (CONTENT_ENCODING, DEADLINE_MS, INFERENCE_COMPONENT, PREFIX_ID, TARGET_MODEL)
+INTEREST = (
+    *(CONTENT_ENCODING, DEADLINE_MS, INFERENCE_COMPONENT, PREFIX_ID, TARGET_MODEL),
+    *(ORIGIN, REQUEST_METHOD, REQUEST_HEADERS),
+)
 
 _JSON_HEAD = b"content-type: application/json\r\n"
 
@@ -128,6 +173,8 @@ def _meta(operation: str, target_model: str | None) -> bytes:
 
 
 _RESPONSES = "responses"
+#: What no model is asked for.
+_ANSWERED_HERE: Final = ("models", "health", "version")
 #: What says in the words of other doors that no such model answers.
 _NO_MODEL = frozenset({
     "endpoint-not-found", "target-model-not-allowed", "target-model-not-found",
@@ -149,9 +196,11 @@ class RequestState:
 class OpenAiDoor(JsonResponder):
     """The `Door` of OpenAI's API, and the `Responder` of its requests."""
 
-    def __init__(self, dispatcher: Dispatcher) -> None:
+    def __init__(self, dispatcher: Dispatcher, origins: Sequence[str] = ()) -> None:
+        """`origins`: of other servers' pages that may read answers."""
         super().__init__(dispatcher)
         self._dispatcher = dispatcher
+        self._pages = PageAccess(origins)
         self._models = OpenAiModels(dispatcher)
         self._reading: set[asyncio.Task[None]] = set()
 
@@ -159,9 +208,13 @@ class OpenAiDoor(JsonResponder):
 
     def handle(self, call: Call) -> bool:
         try:
+            preflight = self._pages.preflight(call.method, call.rare)
+            if preflight is not None:
+                call.start_without_body(preflight)
+                return True
             asked = asked_of(call.path)
-            if asked.operation == "models":
-                self._answer_models(call, asked)
+            if asked.operation in _ANSWERED_HERE:
+                self._answer_here(call, asked)
                 return True
             only(call, b"POST")
             self._read(call, asked)
@@ -178,7 +231,8 @@ class OpenAiDoor(JsonResponder):
 
     async def _read_large(self, call: Call) -> None:
         try:
-            self._ask_named(call, await model_of_large(call.body))
+            sole = self._sole(call.context.operation)
+            self._ask_named(call, await model_of_large(call.body, sole))
         except PenstockError as error:
             if call.connection is not None:
                 self.refuse(call, error)
@@ -191,7 +245,7 @@ class OpenAiDoor(JsonResponder):
         if isinstance(state, RequestState) and state.model and error.code in _NO_MODEL:
             error = no_model(state.model)
         head, body = errors.render(error)
-        call.answer(head + _request_id(call), body)
+        call.answer(head + self._own_lines(call), body)
 
     def _read(self, call: Call, asked: OpenAiPath) -> None:
         call.door = "openai"
@@ -208,7 +262,10 @@ class OpenAiDoor(JsonResponder):
             component = asked.component or inference_component(rare or {})
             self._ask(call, asked.endpoint, target_model(rare or {}), component)
         elif len(call.body) <= READ_AT_ONCE_BYTES:  # a larger body is parsed by `_read_large`
-            self._ask_named(call, model_of(call.body))
+            self._ask_named(call, model_of(call.body, self._sole(asked.operation)))
+
+    def _sole(self, operation: str) -> ModelName | None:
+        return self._models.sole(operation) if operation in MODEL_OPTIONAL else None
 
     def _ask_named(self, call: Call, name: ModelName) -> None:
         """Invokes the model that the body names."""
@@ -224,27 +281,47 @@ class OpenAiDoor(JsonResponder):
         if prefix is not None or target is not None or component is not None:
             call.affinity = Affinity(prefix=prefix, model=target, component=component)
 
-    def _answer_models(self, call: Call, asked: OpenAiPath) -> None:
+    def _answer_here(self, call: Call, asked: OpenAiPath) -> None:
         only(call, b"GET", b"HEAD")
+        head = status_line(200) + self._own_lines(call)
+        if asked.operation == "health":
+            self._check_health(asked)
+            call.answer(head, b"")
+            return
+        value: Any = {"version": __version__}
+        if asked.operation == "models":
+            value = self._models_asked(asked)
+        call.answer(head + _JSON_HEAD, orjson.dumps(value))
+
+    def _check_health(self, asked: OpenAiPath) -> None:
+        """The server lives; where the path names an endpoint, a copy of it answers. Raises
+        PenstockError."""
+        if asked.endpoint is None:
+            return
+        if self._dispatcher.routes(asked.endpoint) is None:
+            raise no_model(asked.endpoint)
+        if not self._dispatcher.is_ready(asked.endpoint, asked.component):
+            raise NotNowError("not-ready", f"No copy of {asked.endpoint} takes requests now.")
+
+    def _models_asked(self, asked: OpenAiPath) -> dict[str, Any]:
         models = self._models
         within = asked.endpoint
         if within is not None and asked.component is not None:
             within = str(ModelName(within, asked.component))
-        value: Any = models.listed(within) if asked.model is None else None
-        if asked.model is not None:
-            value = models.card(asked.model, asked.endpoint)
-        call.answer(status_line(200) + _JSON_HEAD + _request_id(call), orjson.dumps(value))
+        if asked.model is None:
+            return models.listed(within)
+        return models.card(asked.model, asked.endpoint)
 
     # Responder
 
     def on_reply(self, invocation: Invocation, reply: Reply) -> None:
         assert isinstance(invocation, Call)
-        invocation.answer(self.reply_head(reply.meta) + _request_id(invocation), reply.body)
+        invocation.answer(self.reply_head(reply.meta) + self._own_lines(invocation), reply.body)
 
     def on_chunk(self, invocation: Invocation, chunk: bytes, meta: bytes | None) -> None:
         assert isinstance(invocation, Call)
         if not invocation.started:
-            invocation.start(self.reply_head(meta or b"") + _request_id(invocation))
+            invocation.start(self.reply_head(meta or b"") + self._own_lines(invocation))
         state: RequestState = invocation.context
         if state.operation == _RESPONSES:  # their last event has a number, even one written here
             state.events += chunk.count(b"\n\n")
@@ -260,7 +337,8 @@ class OpenAiDoor(JsonResponder):
         else:
             self.refuse(invocation, error)
 
-
-def _request_id(call: Call) -> bytes:
-    """OpenAI's form of the request id, which every answer carries."""
-    return b"x-request-id: %b\r\n" % call.request_id.encode() if call.connection else b""
+    def _own_lines(self, call: Call) -> bytes:
+        """What every answer carries: OpenAI's form of the request id, and leave for its page."""
+        if call.connection is None:
+            return b""
+        return b"x-request-id: %b\r\n" % call.request_id.encode() + self._pages.lines(call.rare)

@@ -2,7 +2,8 @@
 
 `/v1/chat/completions` and similar paths leave the endpoint to the body's `model`. SageMaker's form
 `/endpoints/{name}[/inference-components/{component}]/openai/v1/...` names it in the path, and then
-the body is not read.
+the body is not read. Paths that vLLM, TEI and Cohere have outside of `/v1/` are in `ROOT`; at
+SageMaker's form they stand behind `openai/`.
 
 In a large body, values are skipped token by token until `model` is found: strings at the speed of a
 search, so that a long prompt costs little; brackets one by one, in steps between which other
@@ -13,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 from urllib.parse import unquote_to_bytes
 
@@ -32,19 +33,42 @@ OPERATIONS = {
     b"completions": "completions",
     b"embeddings": "embeddings",
     b"responses": "responses",
+    b"rerank": "rerank",
+    b"score": "score",
+    b"tokenize": "tokenize",
+    b"detokenize": "detokenize",
+    b"health": "health",
+    b"version": "version",
 }
+#: A whole path outside of `/v1/` -> the same path below it.
+ROOT = {
+    b"/rerank": b"rerank",
+    b"/v2/rerank": b"rerank",
+    b"/score": b"score",
+    b"/tokenize": b"tokenize",
+    b"/detokenize": b"detokenize",
+    b"/health": b"health",
+    b"/version": b"version",
+}
+#: Where requests begin. One of them is below /v2, so these come before that door's.
+PREFIXES = (PREFIX, *ROOT)
+#: Operations whose body may leave the model out, as at vLLM and TEI, which serve one model.
+MODEL_OPTIONAL = frozenset({"rerank", "score", "tokenize", "detokenize"})
 MODEL_CHARS_MAX = 256  #: longest name of an endpoint; a target model's name follows it
 #: Bodies up to this size are parsed at once, in a few milliseconds.
 READ_AT_ONCE_BYTES = 128 << 10
+#: By this header a browser asks whether a page may send a request.
+REQUEST_METHOD = b"access-control-request-method"
 _MODELS = b"models"
 _COMPONENTS = b"inference-components/"
 _V1 = b"openai/v1/"
+_OPENAI = b"openai"
 
 
 class OpenAiPath(NamedTuple):
     """A parsed path."""
 
-    operation: str  #: chat | completions | embeddings | responses | models
+    operation: str  #: a value of `OPERATIONS`, models, health or version
     endpoint: str | None  #: None where the path does not name it
     model: str | None = None  #: the model in `models/{model}`
     component: str | None = None  #: None where the path does not name it
@@ -69,22 +93,28 @@ def asked_of(path: bytes) -> OpenAiPath:
     raise CallerError(
         "unknown-url",
         f"Unknown request URL: {path[:128].decode('latin-1')}.",
-        hint="Served are chat/completions, completions, responses, embeddings and models below "
-        "/v1/.",
+        hint="Served are chat/completions, completions, responses, embeddings, rerank, score, "
+        "tokenize, detokenize and models below /v1/.",
         status=404,
     )
 
 
-def model_of(body: bytes) -> ModelName:
-    """The model that a body names. Raises CallerError for a body without one."""
+def is_preflight(method: bytes, rare: Mapping[bytes, bytes]) -> bool:
+    """Whether a browser asks if a page may send a request. It sends no credentials with that."""
+    return method == b"OPTIONS" and REQUEST_METHOD in rare
+
+
+def model_of(body: bytes, sole: ModelName | None = None) -> ModelName:
+    """The model that a body names, `sole` where it names none. Raises CallerError for a body
+    without one."""
     try:
         asked: Any = plain_json.loads(body)
     except ValueError as cause:
         raise _malformed(cause) from cause
-    return checked_model(asked.get("model") if isinstance(asked, dict) else None)
+    return checked_model(asked.get("model") if isinstance(asked, dict) else None, sole)
 
 
-async def model_of_large(body: bytes) -> ModelName:
+async def model_of_large(body: bytes, sole: ModelName | None = None) -> ModelName:
     """As `model_of`, for a large body: it yields to other requests meanwhile."""
     scan = ModelScan(body)
     try:
@@ -92,7 +122,7 @@ async def model_of_large(body: bytes) -> ModelName:
             await asyncio.sleep(0)
     except ValueError as cause:
         raise _malformed(cause) from cause
-    return checked_model(scan.value)
+    return checked_model(scan.value, sole)
 
 
 def _malformed(cause: ValueError) -> CallerError:
@@ -122,8 +152,10 @@ def no_model(name: str) -> CallerError:
     )
 
 
-def checked_model(model: Any) -> ModelName:
+def checked_model(model: Any, sole: ModelName | None = None) -> ModelName:
     """A model's name from a body. Raises CallerError for a value that is none."""
+    if model is None and sole is not None:
+        return sole
     if not isinstance(model, str) or not model:
         raise CallerError(
             "model-missing",
@@ -145,12 +177,17 @@ def _split(path: bytes) -> tuple[str | None, str | None, bytes]:
     """Endpoint and component if the path names them, and the rest after `/v1/`."""
     if path.startswith(PREFIX):
         return None, None, path[len(PREFIX) :]
+    if not path.startswith(ENDPOINTS):
+        return None, None, ROOT.get(path, b"")
     name, _, rest = path[len(ENDPOINTS) :].partition(b"/")
     component = None
     if rest.startswith(_COMPONENTS):
         part, _, rest = rest[len(_COMPONENTS) :].partition(b"/")
         component = _text(part)
-    return _text(name), component, rest[len(_V1) :] if rest.startswith(_V1) else b""
+    if rest.startswith(_V1):
+        return _text(name), component, rest[len(_V1) :]
+    path = rest.removeprefix(_OPENAI)
+    return _text(name), component, ROOT.get(path, b"") if path != rest else b""
 
 
 def _text(part: bytes) -> str:

@@ -13,6 +13,8 @@ from typing import Final, cast
 
 import orjson
 
+from penstock import __version__
+from penstock.api.answering import only
 from penstock.api.model_names import (
     GENERATE_STREAM,
     INFERS,
@@ -202,9 +204,17 @@ class OpenAiTrafficDoor(TrafficDoor):
         self._reading: set[asyncio.Task[None]] = set()
 
     def asked(self, call: Call) -> OrchestratedRequest | None:
+        only(call, b"POST", b"GET", b"HEAD")
         found = asked_of(call.path)
         asked = OrchestratedRequest(operation=found.operation)
-        if found.operation == "models":
+        if found.operation == "version":
+            call.answer(status_line(200) + _JSON_HEAD, orjson.dumps({"version": __version__}))
+            return None
+        if found.operation == "health" and found.endpoint is None:
+            self._dispatcher.check_ready()
+            call.answer(status_line(200), b"")
+            return None
+        if found.operation in ("models", "health"):
             call.endpoint = _named(found.model) or found.endpoint or ""
             return asked
         call.stream = StreamObserved()

@@ -15,7 +15,7 @@ from typing import Any, Final
 from penstock.api.access import KeyAuthenticator, check_binding
 from penstock.api.oip.http import PREFIX as OIP_PREFIX
 from penstock.api.oip.http import body_limit
-from penstock.api.openai.request import PREFIX as OPENAI_PREFIX
+from penstock.api.openai.request import PREFIXES as OPENAI_PREFIXES
 from penstock.api.runtime.door import PREFIX as RUNTIME_PREFIX
 from penstock.api.telemetry import Telemetry
 from penstock.api.traffic.app import TrafficPage, build_traffic_app
@@ -106,8 +106,8 @@ class Orchestrator:
                 ids=ids,
                 doors=(
                     (RUNTIME_PREFIX, runtime),
+                    *((prefix, openai) for prefix in OPENAI_PREFIXES),
                     (OIP_PREFIX, OipTrafficDoor(dispatcher)),
-                    (OPENAI_PREFIX, openai),
                 ),
                 fallback=AsgiDoor(app),
                 authenticator=authenticator,

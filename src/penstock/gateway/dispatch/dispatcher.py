@@ -253,9 +253,10 @@ class Dispatcher(RetryingDispatcher):
         if invocation.copy is not None:
             invocation.copy.heard(self._took_s(invocation))
         endpoint: Endpoint = invocation.entry
-        endpoint.admission.observe(
-            reply.run_us, reply.batch_rows, reply.lane_us, invocation.received
-        )
+        if reply.batch_rows:  # else the model did not run for it, and it says nothing of a run
+            endpoint.admission.observe(
+                reply.run_us, reply.batch_rows, reply.lane_us, invocation.received
+            )
         try:
             if endpoint.generates:
                 self._note_end(invocation, reply)

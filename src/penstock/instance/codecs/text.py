@@ -58,11 +58,15 @@ def input_specs(task: str) -> tuple[TensorSpec, ...]:
 class TextModel:
     """A text model as bodies are checked against it."""
 
-    __slots__ = ("_alone", "_names", "_paired", "heads", "pairs")
+    __slots__ = ("_alone", "_names", "_paired", "heads", "name", "pairs", "scoring")
 
     def __init__(self, model: CodecModel, task: str, heads: Sequence[Head]) -> None:
+        self.name = model.name  #: the endpoint's
         self.heads = tuple(heads)  #: classification and regression heads have their labels
         self.pairs = _PAIRS.get(task, "never")  #: always | may | never
+        one = [head for head in heads if head.task != "embedding" and len(head.labels) == 1]
+        #: The one head with one number for two texts; None: there is none, or several
+        self.scoring = one[0] if self.pairs != "never" and len(one) == 1 else None
         self._names = tuple(head.name for head in heads if head.name)
         outputs = output_specs(heads)
         self._alone = dataclasses.replace(model, inputs=(_TEXT,), outputs=outputs)

@@ -13,6 +13,7 @@ are written a column at a time, and the text around them is the same for all row
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -51,6 +52,11 @@ def tensor_name(head: Head, part: str) -> str:
 def result_name(head: Head) -> str:
     """The name of the tensor that the engine makes for this head."""
     return tensor_name(head, "embedding" if head.task == "embedding" else "score")
+
+
+def raw_head(head: Head) -> Head:
+    """Gives the number of a head with one label as it is before the sigmoid."""
+    return dataclasses.replace(head, name=f"{head.name}.raw", task="regression")
 
 
 def output_specs(heads: Sequence[Head]) -> tuple[TensorSpec, ...]:

@@ -82,6 +82,9 @@ class Batches(Work):
         decoded, data, length = outcome
         request.decoded = decoded
         copy = self._copy
+        if not decoded.rows:
+            self._answer_at_once(request, decoded)
+            return
         rows_max = copy.spec.rows_max
         priority, deadline = self._asked(request, decoded, now)
         if decoded.rows <= rows_max:
@@ -120,6 +123,12 @@ class Batches(Work):
                 part, rows=part.rows, length=length, priority=priority,
                 deadline=deadline, alone=request.alone, now=now,
             )  # fmt: skip
+
+    def _answer_at_once(self, request: Request, decoded: Decoded) -> None:
+        """A request that needs no run of the model."""
+        body, meta = decoded.encode({})
+        self._copy.requests += 1
+        self._copy.answer(request, frames.encode_reply(request.ident, meta=meta, body=body))
 
     def _asked(self, request: Request, decoded: Decoded, now: float) -> tuple[int, float | None]:
         """(level, deadline), with what its caller says of them."""

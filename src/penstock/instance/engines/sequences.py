@@ -182,11 +182,12 @@ class Sequences(Work):
     def _end(self, sequence: Sequence, kind: int, body: bytes, now: float) -> None:
         request, action = sequence.request, sequence.action
         writer = sequence.call.writer
+        generated = not sequence.answer.tokenized  # else nothing of it is an answer of the model
         meta = frames.encode_reply_meta(
             frames.ReplyMeta(
                 writer.content_type,
                 json_header_bytes=writer.json_header_bytes if kind == frames.REPLY else None,
-                generation=self._tells(sequence, now),
+                generation=self._tells(sequence, now) if generated else None,
             )
         )
         self._copy.requests += 1
@@ -197,7 +198,7 @@ class Sequences(Work):
             frames.encode_reply(
                 request.ident,
                 kind=kind,
-                batch_rows=max(1, self._runtime.statistics.running),
+                batch_rows=max(1, self._runtime.statistics.running) if generated else 0,
                 lane=min(action.lane, 255),
                 reason=_REASONS.get(action.reason, 0),
                 queue_us=_us(sequence.started - request.received),

@@ -29,13 +29,9 @@ from penstock.artifacts.description.description import Embedding, Head, ModelDes
 from penstock.core.models.idle_warm_up import LaneShape
 from penstock.errors import ModelError
 from penstock.instance.codecs.base import CodecModel, Decoded, Tensors
-from penstock.instance.codecs.openai_embeddings import (
-    EmbeddingsDecoded,
-    decode_embeddings,
-    too_long,
-)
-from penstock.instance.codecs.text import TextDecoded, TextModel, decode_texts, input_specs
-from penstock.instance.codecs.text_heads import heads_of, result_name
+from penstock.instance.codecs.text import TextModel, decode_texts, input_specs
+from penstock.instance.codecs.text_heads import heads_of, raw_head, result_name
+from penstock.instance.engines import text_openai
 from penstock.instance.engines.lane_threads import LaneThreads
 from penstock.instance.engines.tensor import Results, join_rows, wrong_rows
 from penstock.instance.engines.text_tokens import open_tokenizer
@@ -174,6 +170,10 @@ class TextEngine:
         self._heads = {result_name(head): head for head in heads}
         self._names = tuple(self._heads)
         self.model = TextModel(model, description.task, heads)
+        scoring = self.model.scoring
+        if scoring is not None and scoring.task == "classification":
+            raw = raw_head(scoring)  # only rerank and score may ask for it
+            self._heads[result_name(raw)] = raw
         if warm_up:
             self._warm_up(time.monotonic() + WARM_UP_S_MAX)
 
@@ -227,18 +227,17 @@ class TextEngine:
 
     def decode(self, meta: bytes, body: bytes) -> tuple[Decoded, Any, int]:
         asked = decode_request_meta(meta)
-        decode = decode_embeddings if asked.door == "openai" else decode_texts
-        decoded: TextDecoded = decode(self.model, asked, body)
-        encodings = self.tokenizer.encode_batch(decoded.texts)
+        if asked.door == "openai":
+            decoded, encodings = text_openai.read(self.model, self.tokenizer, asked, body)
+            if not decoded.rows:
+                return decoded, None, 0
+        else:
+            decoded = decode_texts(self.model, asked, body)
+            encodings = self.tokenizer.encode_batch(decoded.texts)
         ids = [encoding.ids for encoding in encodings]
-        if isinstance(decoded, EmbeddingsDecoded):
-            cut = None if decoded.cuts else self.tokenizer.first_cut(decoded.texts, ids)
-            if cut is not None:
-                raise too_long(cut, self.tokenizer.tokens_max)
-            decoded.tokens = sum(map(len, ids))
         types = [encoding.type_ids for encoding in encodings] if self.has_types else None
         names = self._names
-        if len(decoded.heads) < len(names):
+        if decoded.heads is not self.model.heads:
             names = tuple(result_name(head) for head in decoded.heads)
         rows = TextRows(ids, types, names)
         if self._widths and len(ids) > self.rows_max:
@@ -257,7 +256,8 @@ class TextEngine:
             arrays["token_type_ids"] = types
         outputs = self._run(lane, arrays)
         rows = {}
-        for name, head in self._heads.items():
+        for name in self._names:
+            head = self._heads[name]
             output = outputs[head.output]
             if output.ndim == 0 or len(output) != len(ids):
                 raise wrong_rows(head.output, output, len(ids))
@@ -304,7 +304,7 @@ class TextEngine:
         ids = [row for part in parts for row in part.ids]
         types = [row for part in parts for row in part.types or ()] if self.has_types else None
         wanted = {name for part in parts for name in part.names}
-        return TextRows(ids, types, tuple(name for name in self._names if name in wanted))
+        return TextRows(ids, types, tuple(name for name in self._heads if name in wanted))
 
     def _try(self, lane: int, rows: TextRows) -> Any:
         """The answer's tensors, or the error."""

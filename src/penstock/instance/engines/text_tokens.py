@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import hashlib
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol
 from weakref import WeakValueDictionary
 
 from penstock.artifacts.description.description import Tokenizer
-from penstock.errors import ModelError
+from penstock.errors import CallerError, ModelError
 from penstock.runtimes.tokenizer_file import CHARACTERS_PER_TOKEN_MAX, open_tokenizer_file
 
 #: Longer lists of texts are tokenized in portions of this many characters, so that one portion's
@@ -47,13 +47,16 @@ class TextTokenizer:
     Characters that the most tokens of a row can't reach are not read.
     """
 
-    __slots__ = ("__weakref__", "_characters_max", "_tokenizer", "decode", "tokens_max")
+    __slots__ = (
+        "__weakref__", "_characters_max", "_tokenizer", "decode", "tokens_max", "vocabulary",
+    )  # fmt: skip
 
     def __init__(self, tokenizer: Any, tokens_max: int) -> None:
         self._tokenizer = tokenizer
         self.tokens_max = tokens_max
         self._characters_max = CHARACTERS_PER_TOKEN_MAX * tokens_max
         self.decode = tokenizer.decode
+        self.vocabulary = int(tokenizer.get_vocab_size(with_added_tokens=True))
 
     def encode_batch(self, texts: Sequence[Any]) -> Sequence[Any]:
         """Texts, or pairs of texts, as objects with `ids` and `type_ids`, in the same order."""
@@ -65,11 +68,56 @@ class TextTokenizer:
     def first_cut(self, texts: Sequence[Any], rows: Sequence[Sequence[int]]) -> int | None:
         """The place of the first text that did not fit into its row; None: all did."""
         for at, (text, row) in enumerate(zip(texts, rows, strict=True)):
-            if len(text) > self._characters_max:
+            parts = (text,) if isinstance(text, str) else text
+            if any(len(part) > self._characters_max for part in parts):
                 return at
-            if len(row) >= self.tokens_max and self._tokenizer.encode(text).overflowing:
+            if len(row) >= self.tokens_max and self._tokenizer.encode(*parts).overflowing:
                 return at
         return None
+
+    def told(self, question: Mapping[str, Any]) -> dict[str, Any]:
+        """The answer to a question about tokens, as `generation.wire.add_message` has them; tokens
+        of a text may be more than the model reads. Raises CallerError."""
+        if "text_of" in question:
+            ids = question["text_of"]
+            wrong = next((each for each in ids if not 0 <= each < self.vocabulary), None)
+            if wrong is not None:
+                raise CallerError(
+                    "invalid-parameter",
+                    f"tokens has the token {wrong}: ids are integers from 0 to "
+                    f"{self.vocabulary - 1}",
+                    param="tokens",
+                )
+            return {"text": self._tokenizer.decode(ids, skip_special_tokens=False)}
+        text = question["tokens_of"]
+        most = max(self._characters_max, CHARACTERS_AT_ONCE)
+        if len(text) > most:
+            raise CallerError(
+                "prompt-too-long",
+                f"prompt has {len(text)} characters, {most} at most",
+                hint="Send it in parts.",
+                param="prompt",
+            )
+        ids = self._whole(text, special=question["special"])
+        strings = [self._tokenizer.id_to_token(each) for each in ids]
+        return {
+            "tokens": ids,
+            "strings": strings if question["strings"] else None,
+            "tokens_max": self.tokens_max,
+        }
+
+    def _whole(self, text: str, *, special: bool) -> list[int]:
+        """All tokens of a text: what is cut off comes in rows of its own, each with the special
+        ones around it."""
+        row = self._tokenizer.encode(text, add_special_tokens=special)
+        if not row.overflowing:
+            return list(row.ids)
+        mask = row.special_tokens_mask
+        frame = [ident for ident, is_frame in zip(row.ids, mask, strict=True) if is_frame]
+        before = mask.index(0)
+        plain = self._tokenizer.encode(text, add_special_tokens=False)
+        ids = [ident for each in (plain, *plain.overflowing) for ident in each.ids]
+        return [*frame[:before], *ids, *frame[before:]]
 
     def plain(self, texts: Sequence[str]) -> list[list[int]]:
         """Tokens of texts without special ones."""

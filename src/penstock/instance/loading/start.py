@@ -128,7 +128,7 @@ async def _tensor_model(context: LoadContext) -> Loaded:
         cores = pinning.cores if pinning else ()
         threads = LaneThreads(lanes, name, asyncio.get_running_loop(), cores)
         undo.callback(threads.close)
-        warms = None
+        warms, told = None, {}
         if description.task == "tensor":
             check_names(description, runtime.inputs, runtime.outputs)
             # Only ONNX Runtime has outputs whose values have names.
@@ -153,6 +153,9 @@ async def _tensor_model(context: LoadContext) -> Loaded:
             )  # fmt: skip
             rows = TextRowsEngine(engine)
             labels = engine.labels
+            told = {"tokens_max": engine.tokenizer.tokens_max}
+            if engine.model.scoring is not None:
+                told["scores_pairs"] = True
             warms = None if warm_up else engine
         proved = await asyncio.to_thread(proof_here, context, runtime)
         seeds = await asyncio.to_thread(
@@ -166,7 +169,7 @@ async def _tensor_model(context: LoadContext) -> Loaded:
         runtime=runtime,
         work=_batches(context, engine, model),
         spec=spec,
-        described=described(context, model, spec, batching, labels),
+        described=described(context, model, spec, batching, labels) | told,
         threads=threads,
         pinning=pinning,
         proof=proved,

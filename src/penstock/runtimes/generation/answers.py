@@ -106,7 +106,7 @@ class SequenceUnderWay:
             event["s"] = self.request.seed
             if self.counts:
                 event["p"] = len(self.request.prompt)
-                if output.tokens_cached:
+                if output.tokens_cached is not None:
                     event["c"] = output.tokens_cached
             if self.request.sampling.echo:
                 event["h"] = self._prompts.decode(self.request.prompt)
@@ -166,6 +166,8 @@ class Answers:
 
     def command(self, kind: str, value: Any) -> list[dict[str, Any]]:
         """Carries out a command; returns the events that it causes at once."""
+        if kind == "told":
+            return [value]
         if kind == "refuse":
             ident, error = value
             return [_failed(ident, error)]

@@ -96,7 +96,8 @@ class StepOutput:
     logprobs: list[float] | None = None  #: one for each token
     top: list[list[tuple[int, float]]] | None = None  #: the likeliest tokens at each place
     finish: str | None = None  #: STOP or LENGTH; None: the sequence goes on
-    tokens_cached: int = 0  #: tokens of the prompt that the prefix cache had
+    #: Tokens of the prompt that the prefix cache had; None: the engine does not tell
+    tokens_cached: int | None = 0
 
 
 class GenerationEngine(Protocol):

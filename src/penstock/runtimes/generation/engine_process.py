@@ -27,7 +27,7 @@ from penstock import scheduling
 from penstock.errors import CallerError, ModelError, PenstockError, kind_of, plain
 from penstock.runtimes.generation import wire
 from penstock.runtimes.generation.answers import Answers, SequenceUnderWay, sequences_of
-from penstock.runtimes.generation.base import EngineRequest, GenerationEngine, Sampling
+from penstock.runtimes.generation.base import STOP, EngineRequest, GenerationEngine, Sampling
 from penstock.runtimes.generation.prompts import Prompts
 from penstock.runtimes.workers import inside
 from penstock.runtimes.workers.failures import LOG_HINT, log_traceback
@@ -52,8 +52,8 @@ def load(init: dict[str, Any]) -> tuple[GenerationEngine, Prompts]:
 class Commands:
     """Reads the socket on a thread; the main thread takes (kind, value) from `inbox`.
 
-    Kinds: "add" (a `SequenceUnderWay`), "refuse" (id, error), "cancel" (ids), "adapter" (content as
-    in `wire`), "end".
+    Kinds: "add" (a `SequenceUnderWay`), "told" (the event that is the answer), "refuse" (id,
+    error), "cancel" (ids), "adapter" (content as in `wire`), "end".
     """
 
     def __init__(
@@ -82,7 +82,10 @@ class Commands:
         try:
             for kind, _, payload in self._messages:
                 value = json.loads(payload)
-                if kind == wire.ADD:
+                if kind == wire.ADD and wire.is_question(value["prompt"]):
+                    told = partial(self._told, value["i"], value["prompt"])
+                    self._answered(value["i"], told, self.inbox.put)
+                elif kind == wire.ADD:
                     prepared = partial(self._prepared, value["i"], value)
                     self._answered(value["i"], prepared, self._begin)
                 elif kind == wire.CANCEL:
@@ -93,6 +96,10 @@ class Commands:
         except (OSError, ValueError) as error:
             log_traceback(error)
         self.inbox.put(("end", None))
+
+    def _told(self, ident: int, question: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+        told = self._prompts.told(question, tokens_max=self._context)
+        return "told", {"i": ident, "v": told, "f": STOP}
 
     def _begin(self, sequences: list[SequenceUnderWay]) -> None:
         request = sequences[0].request

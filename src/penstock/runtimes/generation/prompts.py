@@ -77,11 +77,11 @@ class Prompts:
         """
         bound = tokens_max if last is None else sys.maxsize
         if isinstance(prompt, list):
-            ids = self._checked(prompt)
+            ids = self._checked(prompt, "prompt")
         elif isinstance(prompt, dict):
-            ids = self._encoded(self.render(prompt), bound, special=False)
+            ids = self._encoded(self.render(prompt), bound, special=False, name="messages")
         else:
-            ids = self._encoded(prompt, bound, special=True)
+            ids = self._encoded(prompt, bound, special=True, name="prompt")
         if last is not None and ids:
             ids = ids[-(tokens_max - 1 if last < 0 else last) :] if last else []
         name = "messages" if isinstance(prompt, dict) else "prompt"
@@ -90,6 +90,25 @@ class Prompts:
         if len(ids) >= tokens_max:
             raise _too_long(f"{len(ids)} tokens", tokens_max, name)
         return ids
+
+    def told(self, question: dict[str, Any], *, tokens_max: int) -> dict[str, Any]:
+        """The answer to a question about tokens, as `wire.add_message` has them: the tokens of
+        a text or a chat, which may be longer than the context; or the text of tokens.
+
+        Raises CallerError: `prompt-too-long`, `invalid-parameter`, and those of `render`.
+        """
+        if "text_of" in question:
+            return {"text": self.decode_all(self._checked(question["text_of"], "tokens"))}
+        asked = question["tokens_of"]
+        is_chat = isinstance(asked, dict)
+        text, name = (self.render(asked), "messages") if is_chat else (asked, "prompt")
+        ids = self._encoded(text, tokens_max, special=question["special"], name=name)
+        strings = [self.tokenizer.id_to_token(each) for each in ids]
+        return {
+            "tokens": ids,
+            "strings": strings if question["strings"] else None,
+            "tokens_max": tokens_max,
+        }
 
     def render(self, chat: dict[str, Any]) -> str:
         """The chat as one text. Raises CallerError: `chat-template-missing`,
@@ -155,22 +174,21 @@ class Prompts:
                 param="messages",
             ) from None
 
-    def _encoded(self, text: str, tokens_max: int, *, special: bool) -> list[int]:
+    def _encoded(self, text: str, tokens_max: int, *, special: bool, name: str) -> list[int]:
         # Too long for the context in any tokenization
         if len(text) > CHARACTERS_PER_TOKEN_MAX * tokens_max:
-            name = "prompt" if special else "messages"
             raise _too_long(f"{len(text)} characters", tokens_max, name)
         ids: list[int] = self.tokenizer.encode(text, add_special_tokens=special).ids
         return ids
 
-    def _checked(self, ids: list[Any]) -> list[int]:
+    def _checked(self, ids: list[Any], name: str) -> list[int]:
         size = self.vocabulary
         for each in ids:
             if type(each) is not int or not 0 <= each < size:
                 raise CallerError(
                     "invalid-parameter",
-                    f"prompt has the token {each!r}: ids are integers from 0 to {size - 1}",
-                    param="prompt",
+                    f"{name} has the token {each!r}: ids are integers from 0 to {size - 1}",
+                    param=name,
                 )
         return ids
 

@@ -15,7 +15,8 @@ The head, INIT, READY and FAILED are those of `workers.wire`; payloads are JSON.
               that one while others go on, "f" what finished the last one, "e" an error (the last
               event); and with the first event of a sequence "s" seed, "h" the prompt's text where
               it was asked for, and of the first sequence of a prompt "p" its tokens, "c" those of
-              them found in the cache
+              them found in the cache, where the engine tells; "v" is the answer to a question
+              about tokens (`add_message`), with "f" and nothing else
 
 Imports the standard library alone: the engine process may be another interpreter.
 """
@@ -68,10 +69,16 @@ def _finite(value: Any) -> Any:
 
 def add_message(ident: int, prompt: Any, sampling: Sampling, *, adapter: str = "") -> bytes:
     """`prompt`: a text, a list of token ids, {"messages": [...]} for the chat template, or
-    {"several": [...]}, a list of texts and lists of ids."""
+    {"several": [...]}, a list of texts and lists of ids; {"tokens_of": text or chat, ...} or
+    {"text_of": ids}, which nothing is generated for (`Prompts.told`)."""
     given = {key: value for key, value in asdict(sampling).items() if value != _DEFAULTS[key]}
     call = {"i": ident, "prompt": prompt, "sampling": given}
     return message(ADD, call | {"adapter": adapter} if adapter else call)
+
+
+def is_question(prompt: Any) -> bool:
+    """Whether a prompt is a question about tokens."""
+    return isinstance(prompt, dict) and ("tokens_of" in prompt or "text_of" in prompt)
 
 
 def sampling_of(given: dict[str, Any]) -> Sampling:

@@ -193,7 +193,9 @@ class OpenVinoGenAiEngine(GenerationEngine):
         if not running:
             stopped = reason == self._library.GenerationFinishReason.STOP
             finish = STOP if stopped else LENGTH
-        return StepOutput(ident, ids, logprobs, finish=finish)
+        # The library reports no request's hits in the prefix cache.
+        cached = None if self.cache_tokens else 0
+        return StepOutput(ident, ids, logprobs, finish=finish, tokens_cached=cached)
 
     def _config(self, request: EngineRequest) -> Any:
         sampling = request.sampling

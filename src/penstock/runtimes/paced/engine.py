@@ -216,6 +216,9 @@ class PacedTokenizer:
     def decode(self, ids: list[int], skip_special_tokens: bool = False) -> str:
         return _bytes(ids).decode("utf-8", "replace")
 
+    def id_to_token(self, ident: int) -> str:
+        return self.decode([ident])
+
     def get_vocab_size(self, with_added_tokens: bool = False) -> int:
         return VOCABULARY
 

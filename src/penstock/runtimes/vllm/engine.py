@@ -152,7 +152,7 @@ class VllmEngine(GenerationEngine):
                 finish = LENGTH if part.finish_reason == "length" else STOP
             ids = list(part.token_ids)
             logprobs, top = _logprobs(ids, part.logprobs)
-            cached = getattr(made, "num_cached_tokens", None) or 0
+            cached = getattr(made, "num_cached_tokens", None)
             outputs.append(StepOutput(ident, ids, logprobs, top, finish, cached))
         return outputs
 

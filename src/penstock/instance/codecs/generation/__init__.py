@@ -5,6 +5,7 @@
     openai_chat         /v1/chat/completions
     openai_completions  /v1/completions
     openai_responses    /v1/responses
+    openai_tokens       /tokenize, /detokenize
     openai_parameters   what becomes of each parameter of these; openai_messages: messages, checked
     triton_generate     Triton's generate and generate_stream
     triton_tensors      the Open Inference Protocol's tensors

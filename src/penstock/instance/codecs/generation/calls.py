@@ -69,13 +69,15 @@ class GeneratedChoice:
 class GeneratedAnswer:
     """One answer as far as it has come; several sequences if the request asked for them."""
 
-    __slots__ = ("choices", "events", "tokens_cached", "tokens_in")
+    __slots__ = ("choices", "events", "tokenized", "tokens_cached", "tokens_in")
 
     def __init__(self) -> None:
         self.choices = [GeneratedChoice()]
         self.events: list[Event] = []  #: events of a pipeline's steps, for an answer in one piece
+        self.tokenized: dict[str, Any] = {}  #: the answer to a question about tokens
         self.tokens_in = 0
-        self.tokens_cached = 0
+        #: of these, from the engine's prefix cache; None: the engine does not tell
+        self.tokens_cached: int | None = 0
 
     def add(self, event: Event) -> None:
         while len(self.choices) <= event.get("n", 0):
@@ -83,7 +85,9 @@ class GeneratedAnswer:
         self.choices[event.get("n", 0)].add(event)
         if "p" in event:
             self.tokens_in += event["p"]
-            self.tokens_cached += event.get("c", 0)
+            if self.tokens_cached is not None:
+                self.tokens_cached = self.tokens_cached + event["c"] if "c" in event else None
+        self.tokenized = event.get("v", self.tokenized)
 
     def text_of(self, choice: GeneratedChoice) -> str:
         return choice.prompt_text + "".join(choice.texts)

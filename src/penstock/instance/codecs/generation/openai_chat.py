@@ -71,13 +71,13 @@ def decode(parsed: dict[str, Any], served: Served, *, stream: bool) -> Generatio
         chat["continue_final_message"] = flag(parsed, "continue_final_message")
     kwargs = mapping(parsed, "chat_template_kwargs")
     if kwargs:
-        chat["chat_template_kwargs"] = _harmless(kwargs)
+        chat["chat_template_kwargs"] = harmless(kwargs)
     if parsed.get("reasoning_effort") is not None:
         chat["reasoning_effort"] = reasoning_effort(parsed["reasoning_effort"], "reasoning_effort")
     return GenerationCall(chat, openai_checked(settings, names), writer, names)
 
 
-def _harmless(kwargs: dict[str, Any]) -> dict[str, Any]:
+def harmless(kwargs: dict[str, Any]) -> dict[str, Any]:
     """Template settings may not replace the template's own arguments."""
     for name in ("messages", "tools", "documents", *_RENDERED_WITH):
         if name in kwargs:

@@ -71,12 +71,14 @@ def usage_wanted(parsed: dict[str, Any], *, stream: bool) -> bool:
 
 
 def usage(answer: GeneratedAnswer) -> dict[str, Any]:
-    return {
+    counts: dict[str, Any] = {
         "prompt_tokens": answer.tokens_in,
         "completion_tokens": answer.tokens_out,
         "total_tokens": answer.tokens_in + answer.tokens_out,
-        "prompt_tokens_details": {"cached_tokens": answer.tokens_cached},
     }
+    if answer.tokens_cached is not None:
+        counts["prompt_tokens_details"] = {"cached_tokens": answer.tokens_cached}
+    return counts
 
 
 #: Kind of vLLM's `structured_outputs` -> (field of `Sampling`, the older parameter).

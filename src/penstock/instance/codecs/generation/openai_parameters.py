@@ -48,6 +48,12 @@ _TOOLS_READ: Final = {
     "parallel_tool_calls": "false: one call at most",
 }
 
+_CUT: Final = {
+    "truncate_prompt_tokens": "-1: of a text that is too long, the beginning is read",
+    "truncate": "true, as at TEI: the same",
+}
+_ONLY_MODEL: Final = f"{_SAMPLING['model']}; may be left out where one model alone answers this"
+
 #: Operation -> parameter -> what it does.
 HONOURED: Final[dict[str, dict[str, str]]] = {
     "chat": {
@@ -91,11 +97,51 @@ HONOURED: Final[dict[str, dict[str, str]]] = {
     },
     "embeddings": {
         "model": _SAMPLING["model"],
-        "input": "a text, or up to 2048 texts; one that is too long is refused",
+        "input": "a text or token ids, or up to 2048 of these; one that is too long is refused; "
+        "ids are those of the model's own tokenizer",
         "encoding_format": "`float` or `base64` (float32, little endian)",
         "dimensions": "those of the model, else refused",
-        "truncate_prompt_tokens": "-1: of a text that is too long, the beginning is read",
-        "truncate": "true, as at TEI: the same",
+        **_CUT,
+    },
+    "rerank": {
+        "model": _ONLY_MODEL,
+        "query": "a text",
+        "documents": "up to 4096 texts, or objects with `text` alone; the answer has the form of "
+        "Jina, Cohere and vLLM",
+        "texts": "the same, with TEI's answer",
+        "top_n": "so many of the best; 0: all",
+        "return_documents": "whether results have their text; true by default, at TEI's form false",
+        "return_text": "TEI's name for it",
+        "raw_scores": "true: the number before the sigmoid, of a model with one label",
+        "use_activation": "false: the same",
+        **_CUT,
+    },
+    "score": {
+        "model": _ONLY_MODEL,
+        "text_1": "a text, or texts: one, or as many as on the other side",
+        "text_2": "a text, or up to 4096 texts",
+        "queries": "as `text_1`",
+        "documents": "as `text_2`",
+        "items": "as `text_2`",
+        "data_1": "as `text_1`",
+        "data_2": "as `text_2`",
+        "use_activation": "false: the number before the sigmoid, of a model with one label",
+        "truncate_prompt_tokens": _CUT["truncate_prompt_tokens"],
+    },
+    "tokenize": {
+        "model": _ONLY_MODEL,
+        "prompt": "a text",
+        "messages": "a chat, at a model with a chat template",
+        "add_special_tokens": "true by default for a prompt, false for a chat",
+        "return_token_strs": "each token as the vocabulary has it, too",
+        "add_generation_prompt": "for the chat template",
+        "continue_final_message": "for the chat template",
+        "chat_template_kwargs": "for the chat template",
+        "tools": "for the chat template",
+    },
+    "detokenize": {
+        "model": _ONLY_MODEL,
+        "tokens": "token ids; special ones are shown",
     },
 }
 
@@ -136,6 +182,16 @@ _REFUSED_EVERYWHERE: Final = {
     "return_tokens_as_token_ids": _PLAIN,
     "return_token_ids": _PLAIN,
     "stream_interval": "a piece leaves with each token",
+}
+
+_SCORES: Final = "the model's number is its score already"
+_REFUSED_OF_TEXTS: Final = {
+    "priority": _OURS,
+    "truncation_side": "the beginning of a text is read",
+    "truncation_direction": "the beginning of a text is read",
+    "mm_processor_kwargs": "this model reads text",
+    "chat_template": "the model reads texts as they are",
+    "chat_template_kwargs": "the model reads texts as they are",
 }
 
 #: Operation -> parameter -> why it is refused. In brackets: which of its values are.
@@ -184,15 +240,34 @@ REFUSED: Final[dict[str, dict[str, str]]] = {
     "embeddings": {
         "messages": "send texts as input",
         "add_special_tokens": "the model's own tokenizer decides",
-        "priority": _OURS,
         "embed_dtype": "vectors are float32",
         "endianness": "base64 is little endian",
         "normalize": "the model's description says whether vectors have length 1",
-        "truncation_side": "the beginning of a text is read",
-        "truncation_direction": "the beginning of a text is read",
+        "use_activation": "the model's description says whether vectors have length 1",
         "prompt_name": "write it into the texts",
-        "input (tokens)": "those of this model are its own",
+        **_REFUSED_OF_TEXTS,
     },
+    "rerank": {
+        "raw_scores (of a text-regression)": _SCORES,
+        "use_activation (of a text-regression)": _SCORES,
+        "rank_fields": "a document is one text",
+        "max_chunks_per_doc": "a document is read at once",
+        "max_tokens_per_doc": "of a text that is too long, as much is read as the model takes",
+        "max_tokens_per_query": "of a text that is too long, as much is read as the model takes",
+        "instruction": "write it into the query",
+        **_REFUSED_OF_TEXTS,
+    },
+    "score": {
+        "use_activation (of a text-regression)": _SCORES,
+        "instruction": "write it into the first texts",
+        **_REFUSED_OF_TEXTS,
+    },
+    "tokenize": {
+        "chat_template": _OWN_TEMPLATE,
+        "mm_processor_kwargs": "this model reads text",
+        "media_io_kwargs": "this model reads text",
+    },
+    "detokenize": {},
 }
 
 _ACCOUNT: Final = "it is about OpenAI's accounts, billing and caches"
@@ -203,6 +278,11 @@ _ALL: Final = {
     "request_id": _HEADER,
     "session_id": _HEADER,
     "sagemaker_base_url": "LiteLLM sends the address that it sends to",
+}
+_ALL_OF_TEXTS: Final = {
+    **_ALL,
+    "padding": "rows are padded as batches need it, and padding has no influence",
+    "cache_salt": "texts are not cached",
 }
 _EVERYWHERE: Final = {
     **_ALL,
@@ -223,7 +303,11 @@ NO_EFFECT: Final[dict[str, dict[str, str]]] = {
         "prediction": "it makes an answer faster, and no other",
     },
     "completions": _ALL,
-    "embeddings": _ALL,
+    "embeddings": _ALL_OF_TEXTS,
+    "rerank": _ALL_OF_TEXTS,
+    "score": _ALL_OF_TEXTS,
+    "tokenize": _ALL,
+    "detokenize": _ALL,
     "responses": {
         **_EVERYWHERE,
         "access_programs": _ACCOUNT,
@@ -241,7 +325,6 @@ HARMLESS: Final[dict[str, tuple[Any, ...]]] = {
     "watermarking": (False,),
     "thinking_token_budget": (-1,),
     "spaces_between_special_tokens": (True,),
-    "truncation_side": ("left",),
     "truncation_direction": ("Right", "right"),
     "embed_dtype": ("float32",),
     "endianness": ("native", "little"),
@@ -262,11 +345,23 @@ HARMLESS: Final[dict[str, tuple[Any, ...]]] = {
     "background": (False,),
     "truncation": ("disabled",),
     "include_reasoning": (True,),
+    "max_chunks_per_doc": (1,),
 }
-#: The same, where it depends on the operation: the tokenizer adds its own to a plain prompt alone.
-_TOKENIZER: Final = {
-    "chat": False, "completions": True, "responses": False, "embeddings": True,
-}  # fmt: skip
+#: The same, where it depends on the operation: the tokenizer adds its own to a plain prompt alone,
+#: and the end of a prompt is kept, but the beginning of a text.
+_HARMLESS_OF: Final[dict[str, dict[str, tuple[Any, ...]]]] = {
+    "chat": {"add_special_tokens": (False,), "truncation_side": ("left",)},
+    "completions": {"add_special_tokens": (True,), "truncation_side": ("left",)},
+    "responses": {"add_special_tokens": (False,), "truncation_side": ("left",)},
+    "embeddings": {"add_special_tokens": (True,), "truncation_side": ("right",)},
+    "rerank": {"truncation_side": ("right",), "rank_fields": (["text"],)},
+    "score": {"truncation_side": ("right",)},
+}
+
+
+def harmless(operation: str, name: str) -> tuple[Any, ...]:
+    """Values of a refused parameter that ask for nothing."""
+    return HARMLESS.get(name, ()) + _HARMLESS_OF.get(operation, {}).get(name, ())
 
 
 def check_parameters(operation: str, parsed: dict[str, Any]) -> None:
@@ -283,9 +378,7 @@ def check_parameters(operation: str, parsed: dict[str, Any]) -> None:
                 hint="docs/howto/refused.md has all parameters.",
                 param=name[:100],
             )
-        if name == "add_special_tokens" and value is _TOKENIZER[operation]:
-            continue
-        if not any(_equal(value, each) for each in HARMLESS.get(name, ())):
+        if not any(_equal(value, each) for each in harmless(operation, name)):
             raise unsupported(name, reason)
 
 

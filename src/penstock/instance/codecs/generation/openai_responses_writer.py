@@ -213,6 +213,7 @@ def _status(answer: GeneratedAnswer) -> str:
 
 
 def _usage(answer: GeneratedAnswer) -> dict[str, Any]:
+    # Clients read `cached_tokens` without asking whether it is there: null where it is not known.
     return {
         "input_tokens": answer.tokens_in,
         "input_tokens_details": {"cached_tokens": answer.tokens_cached},

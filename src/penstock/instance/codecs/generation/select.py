@@ -8,6 +8,7 @@ from penstock.instance.codecs.generation import (
     openai_chat,
     openai_completions,
     openai_responses,
+    openai_tokens,
     tgi,
     triton_generate,
     triton_tensors,
@@ -44,10 +45,13 @@ def decode(meta: RequestMeta, body: bytes, served: Served) -> GenerationCall:
             return openai_completions.decode(parsed, served, stream=False)
         if operation == "responses":
             return openai_responses.decode(parsed, served)
+        if operation in openai_tokens.OPERATIONS:
+            return openai_tokens.decode(operation, parsed)
         raise CallerError(
             "operation-unsupported",
             f"this model generates text and has no operation {operation!r}",
-            hint="Embeddings need an endpoint of a feature-extraction model.",
+            hint="Embeddings need an endpoint of a feature-extraction model, rerank and score one "
+            "of a model that compares two texts.",
         )
     return _by_keys(meta, body, served, stream=asked.get("stream") is True)
 
