@@ -183,7 +183,7 @@ class ScalingConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TelemetryConfig:
-    """OpenTelemetry: where traces and metrics go, if anywhere."""
+    """Traces and metrics: where they go, and under which names."""
 
     otlp_endpoint: str = ""  #: base URL of a collector's OTLP over HTTP; empty = nothing is sent
     # OpenTelemetry's own default: a laptop records every request. A busy server sets its own
@@ -193,6 +193,9 @@ class TelemetryConfig:
     #: interval of pushed metrics; the default is OpenTelemetry's; 0 = metrics are not sent
     metrics_every_s: Annotated[float, Meta(ge=0, le=86_400)] = 60.0
     service_name: str = "penstock"  #: service.name in all exported data
+    # Off: most servers have no dashboard that reads them, and they say nothing new.
+    #: /metrics shows models under Triton's names (nv_inference_*), too
+    triton_metrics: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,6 +17,7 @@ from penstock.control.reconcile.views import CopyView, InstanceView
 from penstock.core.deployment.capacity_spec import component_of
 from penstock.core.deployment.deployment import EndpointRoutes
 from penstock.fleet.base import InstanceType
+from penstock.metrics.counts.inference_counts import CacheCounts
 from penstock.metrics.counts.window_metrics import ALWAYS, Publishing, publishing_of
 from penstock.metrics.driver import VariantObserved
 from penstock.metrics.item_failures import apart
@@ -29,6 +30,7 @@ class _SampleBefore(NamedTuple):
     at: float  #: monotonic s
     cpu_s: float
     requests: int
+    cache: CacheCounts | None
 
 
 class CopyUsage:
@@ -62,7 +64,9 @@ class CopyUsage:
         cpu_s = sum(float(one.get("cpu_s", 0.0)) for one in workers)
         requests = int(report.get("requests", 0))
         key = view.instance_id, copy.copy
-        before, self._before[key] = self._before.get(key), _SampleBefore(now, cpu_s, requests)
+        cache = CacheCounts(**report["cache"]) if "cache" in report else None
+        before = self._before.get(key)
+        self._before[key] = _SampleBefore(now, cpu_s, requests, cache)
         cpu_percent = invocations = None
         if before is not None and now > before.at:
             invocations = max(0, requests - before.requests)
@@ -78,7 +82,20 @@ class CopyUsage:
             memory_percent=100.0 * held_bytes / bytes_max if bytes_max else None,
             invocations=invocations,
             in_flight=int(report.get("unanswered", 0)),
+            queue_rows=int(report.get("queue_rows", 0)),
+            cache=_since(cache, before.cache if before is not None else None),
         )
+
+
+def _since(now: CacheCounts | None, before: CacheCounts | None) -> CacheCounts | None:
+    if now is None or before is None:
+        return now
+    return CacheCounts(
+        now.hits - before.hits,
+        now.misses - before.misses,
+        now.hit_s - before.hit_s,
+        now.miss_s - before.miss_s,
+    )
 
 
 class Observation:

@@ -208,7 +208,10 @@ class ControlSide:
             gateways=gateways,
             key_of=self._key_of,
         )
-        page = PrometheusPage(self._registry, self._store)
+        triton = self._config.telemetry.triton_metrics
+        page = PrometheusPage(
+            self._registry, self._store, version_of=self.models.version_of if triton else None
+        )
         recent = RecentRequests(self._registry)
         loads = TrafficLoads(
             self._dispatcher, self._config.limits, waiting=waiting, row_s=recent.row_s

@@ -73,6 +73,13 @@ class OipModels:
         _check_version(model, str(name), version)
         return model
 
+    def version_of(self, endpoint: str, component: str = "") -> str | None:
+        """The version that a request without one gets; None: no such model is published."""
+        try:
+            return _versions(self.check(ModelName(endpoint, component or None), ""))[-1]
+        except CallerError:
+            return None
+
     def check_version(self, name: ModelName, version: str) -> None:
         """As `check`. The hosts of a target model know and check its versions."""
         if name.target is None or self._component(name) is not None:

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from penstock.metrics.counts.inference_counts import CacheCounts
 from penstock.metrics.loop_lag import LagObserved
 from penstock.metrics.series.series import MetricKey, metric_key
 
@@ -27,6 +28,10 @@ class CopySample:
     memory_percent: float | None = None
     invocations: int | None = None  #: answered since the last sample; None: unknown
     in_flight: int = 0  #: requests on the instance that wait for the model, or are in it
+    queue_rows: int = 0  #: rows of those that wait
+    cache: CacheCounts | None = (
+        None  #: of its response cache since the last sample; None: it has none
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

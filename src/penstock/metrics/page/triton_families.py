@@ -1,0 +1,128 @@
+"""Families on the page under Triton's names, one row per model, for dashboards made for Triton.
+
+A model is an endpoint, `ENDPOINT:COMPONENT` or `ENDPOINT:TARGET_MODEL`, as at the door of the Open
+Inference Protocol; a multi-model endpoint has the rows of its models instead of its own. Variants
+are summed. Counts are of all versions together, under the one that a request without a version
+gets. All values come from what is counted already; a value that is not known has no row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from prometheus_client.metrics_core import Metric
+
+from penstock.metrics.catalogue import triton_catalogue as triton
+from penstock.metrics.catalogue.catalogue import PrometheusMetric
+from penstock.metrics.counts.inference_counts import CacheCounts, InferenceCounts
+from penstock.metrics.counts.registry import MetricRegistry
+from penstock.metrics.models.model_delta import ModelDelta
+
+#: (endpoint, component or "") -> the version that requests get; None: no such model is published
+VersionOf = Callable[[str, str], str | None]
+_US: Final = 1e6
+_Model = tuple[str, str]  #: (endpoint, component or "")
+
+
+class TritonFamilies:
+    """Makes the families of one registry."""
+
+    def __init__(self, registry: MetricRegistry, version_of: VersionOf) -> None:
+        self._registry = registry
+        self._version_of = version_of
+
+    def collect(self) -> Iterator[Metric]:
+        families = {one.name: _family(one) for one in triton.PROMETHEUS}
+        for (endpoint, component), counts in self._counts().items():
+            version = self._version_of(endpoint, component)
+            if version is None:
+                continue
+            labels = {"model": _named(endpoint, component), "version": version}
+            _add_counts(families, labels, counts)
+            waiting = self._waiting(endpoint, component)
+            families[triton.PENDING.name].add_sample(triton.PENDING.name, labels, waiting)
+            cache = self._registry.cache_counts(endpoint, component)
+            if cache is not None:
+                _add_cache(families, labels, cache)
+        for (endpoint, _), models in self._registry.models.variants.items():
+            for model, delta in models.shown.items():
+                labels = {"model": _named(endpoint, model), "version": "1"}
+                _add_target(families, labels, delta)
+        yield from families.values()
+
+    def _counts(self) -> dict[_Model, InferenceCounts]:
+        found: dict[_Model, InferenceCounts] = {}
+        for variant_id, totals in self._registry.totals.items():
+            if variant_id in self._registry.models.variants:
+                continue
+            parts = self._registry.components.get(variant_id) or {"": totals}
+            for component, part in parts.items():
+                model = variant_id[0], component
+                found.setdefault(model, InferenceCounts()).add(part)
+        return found
+
+    def _waiting(self, endpoint: str, component: str) -> int:
+        return sum(
+            copy.queue_rows
+            for sample in self._registry.instances.values()
+            if sample.endpoint == endpoint
+            for copy in sample.copies
+            if copy.component == component
+        )
+
+
+def _named(endpoint: str, model: str) -> str:
+    return f"{endpoint}:{model}" if model else endpoint
+
+
+def _family(metric: PrometheusMetric) -> Metric:
+    return Metric(metric.name, metric.help, metric.kind)
+
+
+def _add_counts(
+    families: dict[str, Metric], labels: dict[str, str], counts: InferenceCounts
+) -> None:
+    values = (
+        (triton.SUCCESS, counts.succeeded),
+        (triton.COUNT, counts.inferences),
+        (triton.EXECUTIONS, counts.executions),
+        (triton.REQUEST_US, round(counts.succeeded_s * _US)),
+        (triton.QUEUE_US, round(counts.queue_s * _US)),
+        (triton.INPUT_US, 0),
+        (triton.INFER_US, round(counts.run_s * _US)),
+        (triton.OUTPUT_US, 0),
+    )
+    for metric, value in values:
+        families[metric.name].add_sample(metric.name, labels, value)
+    _add_failures(families, labels, counts.failed)
+
+
+def _add_failures(
+    families: dict[str, Metric], labels: dict[str, str], failed: dict[str, int]
+) -> None:
+    name = triton.FAILURE.name
+    for reason, count in failed.items():
+        families[name].add_sample(name, {**labels, "reason": reason}, count)
+
+
+def _add_cache(families: dict[str, Metric], labels: dict[str, str], cache: CacheCounts) -> None:
+    values = (
+        (triton.HITS, cache.hits),
+        (triton.MISSES, cache.misses),
+        (triton.HIT_US, round(cache.hit_s * _US)),
+        (triton.MISS_US, round(cache.miss_s * _US)),
+    )
+    for metric, value in values:
+        families[metric.name].add_sample(metric.name, labels, value)
+
+
+def _add_target(families: dict[str, Metric], labels: dict[str, str], delta: ModelDelta) -> None:
+    values = (
+        (triton.SUCCESS, delta.answered),
+        (triton.INFER_US, round(delta.run_s * _US)),
+        (triton.REQUEST_US, round(delta.latency_us.total) if delta.latency_us is not None else 0),
+    )
+    for metric, value in values:
+        families[metric.name].add_sample(metric.name, labels, value)
+    _add_failures(families, labels, {"BACKEND": delta.model_errors, "OTHER": delta.other_errors})
