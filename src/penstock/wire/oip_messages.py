@@ -82,10 +82,17 @@ _MESSAGES: Final = model_config_fields.MESSAGES | {
         "batch_size:uint64=1 compute_input:StatisticDuration=2 compute_infer:StatisticDuration=3 "
         "compute_output:StatisticDuration=4"
     ),
+    "InferResponseStatistics": (
+        "compute_infer:StatisticDuration=1 compute_output:StatisticDuration=2 "
+        "success:StatisticDuration=3 fail:StatisticDuration=4 "
+        "empty_response:StatisticDuration=5 cancel:StatisticDuration=6"
+    ),
+    "MemoryUsage": "type:string=1 id:int64=2 byte_size:uint64=3",
     "ModelStatistics": (
         "name:string=1 version:string=2 last_inference:uint64=3 inference_count:uint64=4 "
         "execution_count:uint64=5 inference_stats:InferStatistics=6 "
-        "batch_stats:*InferBatchStatistics=7"
+        "batch_stats:*InferBatchStatistics=7 memory_usage:*MemoryUsage=8 "
+        "response_stats:{InferResponseStatistics}=9"
     ),
     "ModelStatisticsResponse": "model_stats:*ModelStatistics=1",
     "ModelRepositoryParameter": (

@@ -163,9 +163,11 @@ class MetricRegistry:
             if key[0] == endpoint and component in parts
         ]
 
-    def cache_counts(self, endpoint: str, component: str = "") -> CacheCounts | None:
+    def cache_counts(self, endpoint: str, component: str | None = None) -> CacheCounts | None:
         """What the response caches of a model did since the start; None where it has none."""
-        found = [one for key, one in self._caches.items() if key[::2] == (endpoint, component)]
+        found = [
+            one for key, one in self._caches.items() if key[::2] == (endpoint, component or "")
+        ]
         if not found:
             return None
         total = CacheCounts()
