@@ -197,6 +197,11 @@ class TelemetryConfig:
     #: /metrics shows models under Triton's names (nv_inference_*), too
     triton_metrics: bool = False
 
+    @property
+    def share_recorded(self) -> float:
+        """As `trace_share`; 0 where traces are sent nowhere."""
+        return self.trace_share if self.otlp_endpoint else 0.0
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerConfig:

@@ -23,6 +23,7 @@ from urllib.parse import unquote_to_bytes
 
 from penstock.api.model_names import (
     INFERS,
+    LOGGING,
     SHARED_MEMORY_PATHS,
     endpoint_of,
     parts_of,
@@ -291,7 +292,7 @@ def asked_of(method: str, raw_path: bytes, headers: Sequence[tuple[bytes, bytes]
     if raw_path.startswith(_OPENAI):
         return _openai(raw_path[len(_OPENAI) :])
     if raw_path.startswith(_OIP):
-        return _oip(raw_path)
+        return _oip(method, raw_path)
     if raw_path == b"/":
         return _root(method, headers)
     if raw_path == b"/metrics":
@@ -334,7 +335,7 @@ def _openai(rest: bytes) -> AccessRequest:
     return AccessRequest(grants.MODEL_METADATA, endpoint_of(_text(model)))
 
 
-def _oip(raw_path: bytes) -> AccessRequest:
+def _oip(method: str, raw_path: bytes) -> AccessRequest:
     parts = parts_of(raw_path)
     if not parts:
         return AccessRequest(grants.SERVER_METADATA)
@@ -342,6 +343,8 @@ def _oip(raw_path: bytes) -> AccessRequest:
         return AccessRequest(grants.LOAD_TARGET_MODEL, endpoint_of(parts[2]))
     if parts[0] in SHARED_MEMORY_PATHS and parts[-1] != "status":
         return AccessRequest(grants.SHARE_MEMORY)
+    if parts[0] == LOGGING and method not in ("GET", "HEAD"):
+        return AccessRequest(grants.CHANGE_LOG)
     if parts[0] != "models" or len(parts) < 2 or parts[1:] == ["stats"]:
         return AccessRequest(grants.LIST_SERVED_MODELS)
     name, _, action = split_model(parts[1:])

@@ -136,12 +136,30 @@ _MESSAGES: Final = model_config_fields.MESSAGES | {
     "CudaSharedMemoryRegisterResponse": "",
     "CudaSharedMemoryUnregisterRequest": "name:string=1",
     "CudaSharedMemoryUnregisterResponse": "",
+    **{
+        f"TraceSetting{way}": f"settings:{{TraceSetting{way}.SettingValue}}=1{more}"
+        for way, more in (("Request", " model_name:string=2"), ("Response", ""))
+    },
+    **{f"TraceSetting{way}.SettingValue": "value:*string=1" for way in ("Request", "Response")},
+    **{
+        f"LogSettings{way}": f"settings:{{LogSettings{way}.SettingValue}}=1"
+        for way in ("Request", "Response")
+    },
+    **{
+        f"LogSettings{way}.SettingValue": (
+            "bool_param:bool=1|parameter_choice uint32_param:uint32=2|parameter_choice "
+            "string_param:string=3|parameter_choice"
+        )
+        for way in ("Request", "Response")
+    },
 }
 
 #: Extensions whose methods all have the messages that their names say.
 _EXTENSIONS: Final = (
     *(f"SystemSharedMemory{verb}" for verb in ("Status", "Register", "Unregister")),
     *(f"CudaSharedMemory{verb}" for verb in ("Status", "Register", "Unregister")),
+    "TraceSetting",
+    "LogSettings",
 )
 
 #: method -> (request, response, client streams, server streams)

@@ -21,6 +21,7 @@ from penstock.api.answering import JsonResponder, bound, kept, only
 from penstock.api.model_names import (
     GENERATE_STREAM,
     INFERS,
+    TRACE_SETTING,
     OipTarget,
     model_target,
     not_found,
@@ -280,6 +281,9 @@ class OipDoor(JsonResponder):
                 only(call, b"POST")
                 kept(self._targets, call.url, target, call.url)
                 return target
+            if target.action == TRACE_SETTING:
+                self._later(call, self._extensions.trace(call, target.model))
+                return None
             only(call, b"GET", b"HEAD")
             self._answer_about(call, target)
             return None

@@ -12,6 +12,7 @@ from typing import Any
 
 from penstock import __version__
 from penstock.api.model_names import ModelName
+from penstock.api.oip.server_settings import ServerSettings
 from penstock.api.oip.shared_memory import SharedMemoryDoor, SharedMemoryTable
 from penstock.api.oip.statistics import statistics_of, target_statistics
 from penstock.api.oip.targets import Targets
@@ -23,7 +24,10 @@ from penstock.metrics.counts.registry import MetricRegistry
 from penstock.metrics.models.model_delta import ModelDelta
 
 SERVER_NAME = "penstock"
-EXTENSIONS = ("binary_tensor_data", "model_configuration", "model_repository", "statistics")
+EXTENSIONS = (
+    *("binary_tensor_data", "model_configuration", "model_repository", "statistics"),
+    *("trace", "logging"),
+)
 
 
 class OipModels:
@@ -35,12 +39,15 @@ class OipModels:
         registry: MetricRegistry | None = None,
         targets: Targets | None = None,
         regions: SharedMemoryTable | None = None,
+        settings: ServerSettings | None = None,
     ) -> None:
         """
         Args:
             targets: None where no control plane can reach the hosts.
             regions: of shared memory; None where callers may have none.
+            settings: of log and traces; None: no requests are traced.
         """
+        self.settings = settings or ServerSettings()
         self.shared = SharedMemoryDoor(regions)
         self._dispatcher = dispatcher
         self._registry = registry
