@@ -74,10 +74,6 @@ NO_EFFECT_OF_GROUPS: Final = dict.fromkeys(
 #: Read and checked, and without effect.
 READ_WITHOUT_EFFECT: Final = {
     "instance_group[].gpus": _PLACED,
-    "dynamic_batching.preserve_ordering": "replies name their request, so their order is free",
-    "dynamic_batching.default_queue_policy.allow_timeout_override": (
-        "a caller's own deadline always counts"
-    ),
     "input[].format": "it says how to read the dims, and changes nothing",
     "sequence_batching.oldest.preserve_ordering": (
         "replies name their request, so their order is free"

@@ -11,7 +11,12 @@ from functools import partial
 from typing import Any, Protocol
 
 from penstock.core.batching.batcher import RunBatch
-from penstock.core.batching.caller_settings import deadline_of, level_of
+from penstock.core.batching.caller_settings import (
+    deadline_of,
+    level_of,
+    policy_of,
+    queue_wait_of,
+)
 from penstock.core.blame.poison_requests import WORKER_DIED_IN_COMPANY, reason_of_death
 from penstock.errors import ModelError, PenstockError
 from penstock.instance import broken, replies
@@ -83,13 +88,13 @@ class Batches(Work):
         request.decoded = decoded
         copy = self._copy
         rows_max = copy.spec.rows_max
-        priority, deadline = self._asked(request, decoded, now)
+        priority, deadline, wait = self._asked(request, decoded, now)
         if decoded.rows <= rows_max:
             request.data = data
             request.rows = decoded.rows
             request.number = copy.driver.add(
                 request, rows=decoded.rows, length=length, priority=priority,
-                deadline=deadline, alone=request.alone, now=now,
+                deadline=deadline, alone=request.alone, now=now, **wait,
             )  # fmt: skip
             return
         queue_rows_max = copy.spec.queue_rows_max
@@ -118,20 +123,25 @@ class Batches(Work):
                 return
             part.number = copy.driver.add(
                 part, rows=part.rows, length=length, priority=priority,
-                deadline=deadline, alone=request.alone, now=now,
+                deadline=deadline, alone=request.alone, now=now, **wait,
             )  # fmt: skip
 
-    def _asked(self, request: Request, decoded: Decoded, now: float) -> tuple[int, float | None]:
-        """(level, deadline), with what its caller says of them."""
+    def _asked(
+        self, request: Request, decoded: Decoded, now: float
+    ) -> tuple[int, float | None, dict[str, float]]:
+        """(level, deadline, more for the queue), with what its caller says of them."""
         metadata, spec = decoded.metadata, self._copy.spec
-        priority = max(request.priority, self._priority_default)
+        level = max(request.priority, self._priority_default)
         if metadata is None or not (metadata.priority or metadata.timeout_us):
-            return priority, request.deadline
-        level = level_of(metadata.priority, otherwise=priority, levels=spec.priorities)
-        timeout_s = metadata.timeout_us / 1e6
-        return level, deadline_of(
-            request.deadline, timeout_s, queue_wait_s_max=spec.queue_wait_s_max, now=now
-        )
+            return level, request.deadline, {}
+        level = level_of(metadata.priority, otherwise=level, levels=spec.priorities)
+        policy = policy_of(spec, level)
+        wait_s = queue_wait_of(metadata.timeout_us / 1e6, policy)
+        if wait_s is None:
+            return level, request.deadline, {}
+        if policy.delays:
+            return level, request.deadline, {"wait_s_max": wait_s}
+        return level, deadline_of(request.deadline, wait_s, now=now), {}
 
     def status(self) -> dict[str, Any]:
         status: Callable[[], dict[str, Any]] = getattr(self.engine, "status", dict)

@@ -299,6 +299,7 @@ async def _payload_model(context: LoadContext, listener: LaneListener) -> Loaded
     if description.decoupled:
         engine = DecoupledEngine(runtime, model, reshapes_of(description))
         work, told = DecoupledBatches(engine, runtime), told | {"decoupled": True}
+        spec = dataclasses.replace(spec, preserves_order=False)  # only its streams have an order
     return Loaded(
         runtime=runtime,
         work=work,
