@@ -156,6 +156,9 @@ class ControlConfig:
     # Three attempts to start an endpoint: a cloud may take six minutes to bring a node.
     #: how long an instance waits for a node of a Ray cluster with enough room
     node_wait_s: Annotated[float, Meta(ge=0, le=3600)] = 120.0
+    # Off as in Triton, which needs --cache-config: models' memory is planned without it.
+    #: memory in each instance for answers that are given again, for models with response_cache
+    response_cache_bytes_max: Annotated[int, Meta(ge=0, le=2**40)] = 0
     own_host: str = ""  #: this machine's address for nodes; empty = the one that faces them
     node_cache_dir: str = ""  #: folder for artifacts on each node; empty = in its user's cache
     # One spare takes some 60 MB to 150 MB, depending on its imports; a laptop keeps none.

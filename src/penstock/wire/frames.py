@@ -108,7 +108,8 @@ FROM_INSTANCE: Final = _bounds(
 EITHER_WAY: Final = tuple(map(max, TO_INSTANCE, FROM_INSTANCE))
 _IDENT_MAX: Final = (1 << 64) - 1
 
-#: Reasons for which a batch left, as one byte each. The names are the batcher's reason codes.
+#: Reasons for which a batch left, as one byte each. The names are the batcher's reason codes; an
+#: answer from a cache left in no batch.
 BATCH_REASONS: Final = (
     "none",
     "batch-full",
@@ -119,6 +120,7 @@ BATCH_REASONS: Final = (
     "single",
     "draining",
     "service-level",
+    "cache-hit",
 )
 BATCH_REASON_CODES: Final = {name: code for code, name in enumerate(BATCH_REASONS)}
 

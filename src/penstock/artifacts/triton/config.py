@@ -1,8 +1,8 @@
 """Triton's config.pbtxt as a `ModelDescription`.
 
 Settings of tensors, batches and lanes are taken over. A setting that would change answers and is
-not supported is refused by name. A setting that only tunes Triton itself (optimization, the
-response cache) is ignored. Each field means what Triton's model_config.proto says.
+not supported is refused by name. A setting that only tunes Triton itself (optimization) is
+ignored. Each field means what Triton's model_config.proto says.
 `triton_models.py` reads the repository's folders; this module sees text only.
 
 A sample of `model_warmup` becomes a request made of tensors, zero, random or from files in the
@@ -134,6 +134,7 @@ def parse_config(text: str, *, where: str = "config.pbtxt") -> TritonConfig:
         steps=_steps(top) if backend == ENSEMBLE else (),
     )
     _refuse_what_changes_answers(top)
+    _check_cache(top, config)
     top.ignore(*NO_EFFECT)
     top.done()
     return replace(config, whole=config_of(text, where=where))
@@ -340,6 +341,18 @@ def _refuse_what_changes_answers(top: Fields) -> None:
     if agents is not None:
         _refuse(agents, "agents")
         agents.done()
+
+
+def _check_cache(top: Fields, config: TritonConfig) -> None:
+    """Triton's rule. The cache itself is made by who loads the model."""
+    cache = top.message("response_cache")
+    if cache is None:
+        return
+    enabled = cache.flag("enable")
+    cache.done()
+    if enabled and (config.sequences is not None or config.decoupled):
+        kind = "sequence_batching" if config.sequences is not None else "decoupled responses"
+        raise top.invalid("response_cache", "enabled", f"left out of a model with {kind}")
 
 
 def _refuse(fields: Fields, name: str, table: Mapping[str, tuple[str, str]] = REFUSED) -> None:

@@ -279,7 +279,7 @@ class Batches(Work):
         action = run.action
         self._copy.requests += 1
         if request.parts is None:
-            lane_us = run_us * request.rows // action.rows
+            lane_us = run_us * request.rows // (action.rows or 1)
         else:
             lane_us = min(request.lane_us, _US_MAX)
         self._copy.answer(

@@ -21,6 +21,7 @@ from penstock.instance.codecs.base import CodecModel
 from penstock.instance.codecs.generation import triton_tensors
 from penstock.instance.copy import Work
 from penstock.instance.engines.batches import Batches
+from penstock.instance.engines.cached import batches_for
 from penstock.instance.engines.decoupled import DecoupledBatches, DecoupledEngine
 from penstock.instance.engines.lane_threads import LaneThreads, Pinning
 from penstock.instance.engines.pipeline import EnsembleSteps, PipelineSteps
@@ -180,7 +181,7 @@ def _batches(context: LoadContext, engine: Any, model: CodecModel) -> Batches:
     """The work of a model with or without state. Raises ModelError."""
     sequences = context.description.sequences
     if sequences is None:
-        return Batches(engine, context.description.batching.priority_default)
+        return batches_for(context, engine)
     if context.target_model:
         raise ModelError(
             "sequences-of-target-model",
