@@ -26,6 +26,7 @@ from penstock.api.runtime.door import RuntimeDoor
 from penstock.clock import SystemClock
 from penstock.config import LimitConfig, ListenConfig
 from penstock.core.request.body_budget import BodyBudget
+from penstock.core.request.forwarded_headers import HeaderForwarding
 from penstock.gateway.dispatch.dispatcher import Dispatcher
 from penstock.gateway.http.server import GatewayServer
 from penstock.gateway.request_id import RequestIds
@@ -76,6 +77,7 @@ async def door_site(
     asynchronous: Any = None,
     find_session: Any = None,
     regions: Any = None,
+    header_pattern: str = "",
     **limits: Any,
 ) -> AsyncIterator[DoorSite]:
     clock = SystemClock()
@@ -91,6 +93,7 @@ async def door_site(
     )
     models = OipModels(dispatcher, registry, regions=regions)
     openai = OpenAiDoor(dispatcher)
+    forwarding = HeaderForwarding(header_pattern)
     bodies = BodyBudget(limit_config.bodies_bytes_max)
     server = GatewayServer(
         ListenConfig(port=0),
@@ -109,7 +112,7 @@ async def door_site(
                     room=TrafficLoads(dispatcher, limit_config).room,
                 ),
             ),
-            (OIP_PREFIX, OipDoor(dispatcher, models, limit_config, bodies)),
+            (OIP_PREFIX, OipDoor(dispatcher, models, limit_config, bodies, forwarding)),
             (OPENAI_PREFIX, openai),
         ],
         no_app,
@@ -124,6 +127,7 @@ async def door_site(
         limit_config,
         budget=bodies,
         grant_of=grant_of,
+        forwarding=forwarding,
     )
     with tempfile.TemporaryDirectory() as folder:
         instance = FakeInstance(f"{folder}/i1")

@@ -32,6 +32,7 @@ from penstock.api.model_names import (
 from penstock.clock import Clock
 from penstock.config import ListenConfig
 from penstock.core.request import grants
+from penstock.core.request.forwarded_headers import HeaderForwarding
 from penstock.core.request.grants import INVOKE, INVOKE_ENDPOINT, Grant, allowed, needed
 from penstock.core.request.host_gate import is_loopback
 from penstock.errors import CallerError
@@ -62,7 +63,8 @@ class KeySource(Protocol):
 
 
 def check_binding(listen: ListenConfig) -> None:
-    """Refuses a public address without credentials. Raises CallerError."""
+    """Refuses a public address without credentials, and a wrong pattern. Raises CallerError."""
+    HeaderForwarding(listen.header_forward_pattern)
     if listen.insecure or not strangers_call(listen):
         return
     raise CallerError(

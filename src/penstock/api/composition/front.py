@@ -31,6 +31,7 @@ from penstock.api.runtime.request import FindSession
 from penstock.cleanup import ShieldedExitStack
 from penstock.config import LimitConfig, ListenConfig
 from penstock.core.request.body_budget import BodyBudget
+from penstock.core.request.forwarded_headers import HeaderForwarding
 from penstock.core.request.shared_regions import SharedRegion
 from penstock.errors import CallerError, PenstockError
 from penstock.gateway.channel.messages import Json
@@ -83,6 +84,7 @@ class Front:
             self.limits,
             grant_of=authenticator.bearer_grant if authenticator else None,
             budget=bodies,
+            forwarding=HeaderForwarding(listen.header_forward_pattern),
         )
         stack.push_async_callback(grpc.stop, GRPC_STOP_S)
         return await grpc.start(
@@ -99,6 +101,8 @@ class Front:
         """Listens on the port, or on a Unix socket that gateway processes forward to."""
         dispatcher = self.dispatcher
         openai = OpenAiDoor(dispatcher)
+        forwarding = HeaderForwarding(self.listen.header_forward_pattern)
+        oip = OipDoor(dispatcher, self.models, self.limits, bodies, forwarding)
         runtime = RuntimeDoor(
             dispatcher,
             account_id=self.account_id,
@@ -115,7 +119,7 @@ class Front:
             dispatcher,
             (
                 (RUNTIME_PREFIX, runtime),
-                (OIP_PREFIX, OipDoor(dispatcher, self.models, self.limits, bodies)),
+                (OIP_PREFIX, oip),
                 (OPENAI_PREFIX, openai),
             ),
             self.app,
