@@ -42,5 +42,5 @@ def test_they_are_bounded() -> None:
 
 def test_it_is_off_without_a_pattern_and_a_wrong_one_is_refused() -> None:
     assert not HeaderForwarding("").on
-    with pytest.raises(CallerError, match="listen.header_forward_pattern"):
+    with pytest.raises(CallerError, match=r"listen\.header_forward_pattern"):
         HeaderForwarding("(")
