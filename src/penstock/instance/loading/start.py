@@ -49,11 +49,11 @@ from penstock.instance.loading.loaded import Loaded
 from penstock.instance.loading.phases import WARMING_UP
 from penstock.instance.loading.proof_here import proof_here
 from penstock.instance.loading.triton_tensors import (
-    check_kinds,
     completed,
     completed_by_code,
     reshaped,
     reshapes_of,
+    with_kinds,
 )
 from penstock.instance.loading.versions import with_versions
 from penstock.runtimes import registry
@@ -89,7 +89,8 @@ async def start(context: LoadContext, listener: LaneListener) -> Loaded:
 
 async def start_one(context: LoadContext, listener: LaneListener) -> Loaded:
     """Starts one model of any kind, in all its versions."""
-    check_kinds(context.description, context.accelerators)
+    description = with_kinds(context.description, context.accelerators)
+    context = dataclasses.replace(context, description=description)
     if context.description.other_versions:
         return await with_versions(context, listener, _start_version)
     return await _start_version(context, listener)
