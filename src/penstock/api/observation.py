@@ -88,8 +88,8 @@ class CopyUsage:
 
 
 def _since(now: CacheCounts | None, before: CacheCounts | None) -> CacheCounts | None:
-    if now is None or before is None:
-        return now
+    if now is None or before is None or now.misses < before.misses:
+        return now  # the first sample of a copy
     return CacheCounts(
         now.hits - before.hits,
         now.misses - before.misses,
