@@ -17,8 +17,8 @@ def _counter(name: str, words: str, *labels: str) -> PrometheusMetric:
 SUCCESS: Final = _counter("nv_inference_request_success", "Requests that were answered.")
 FAILURE: Final = _counter(
     "nv_inference_request_failure",
-    "Requests that were not: REJECTED (refused), CANCELED, BACKEND (the model failed, or its inputs "
-    "could not be read), OTHER.",
+    "Requests that were not: REJECTED (refused), CANCELED, BACKEND (the model failed, or its "
+    "inputs could not be read), OTHER.",
     "reason",
 )
 COUNT: Final = _counter("nv_inference_count", "Rows that were computed, without cached answers.")
