@@ -101,13 +101,21 @@ def test_a_multi_model_endpoint_has_the_rows_of_its_models_instead_of_its_own() 
     registry = MetricRegistry()
     answered(registry.recorder("shop", "main"), 1, rows=1, lane_s=0.006)
     registry.collect(1000.0)
-    told = {"red": {"answered": 3, "model_errors": 1, "run_s": 0.5, "hits": 4, "resident": True}}
+    told = {
+        "red": {
+            "answered": 3, "model_errors": 1, "model_s": 0.5, "inferences": 6.0, "executions": 2.0,
+            "cache_hits": 1, "cache_misses": 2, "hits": 4, "resident": True,
+        }
+    }  # fmt: skip
     registry.add_models("shop", "main", "i1", told, 1000.0)
     rows = shown(registry, shop="1")
     assert {labels[0] for _, labels in rows} == {"shop:red"}
     assert rows["nv_inference_request_success", ("shop:red", "1")] == 3
     assert rows["nv_inference_request_failure", ("shop:red", "BACKEND", "1")] == 1
-    assert rows["nv_inference_compute_infer_duration_us", ("shop:red", "1")] == 500_000
+    names = ("inference_compute_infer_duration_us", "inference_count", "inference_exec_count",
+             "cache_num_hits_per_model", "cache_num_misses_per_model")  # fmt: skip
+    found = [rows[f"nv_{name}", ("shop:red", "1")] for name in names]
+    assert found == [500_000, 6, 2, 1, 2]
 
 
 def test_they_are_not_there_unless_the_operator_asks_for_them() -> None:

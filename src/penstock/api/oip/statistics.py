@@ -52,18 +52,22 @@ def statistics_of(
 
 
 def target_statistics(row: dict[str, Any], delta: ModelDelta) -> dict[str, Any]:
-    """Those of a target model: its hosts' counts in `row`, and what they have reported of it. Its
-    hosts report no queue of its own and no sizes of batches."""
+    """Those of a target model: its hosts' counts in `row`, and what they have reported of it."""
     latency_s = delta.latency_us.total / 1e6 if delta.latency_us is not None else 0.0
     counts = InferenceCounts(
         succeeded=delta.answered,
         succeeded_s=latency_s,
-        ran=delta.answered,
-        run_s=delta.run_s,
+        ran=delta.answered - delta.cache_hits,
+        queue_s=delta.queue_s,
+        run_s=delta.model_s,
     )
     counts.failed["BACKEND"] = delta.model_errors
     counts.failed["OTHER"] = delta.other_errors
-    return {**statistics_of("", "", counts, None), **row}
+    cache = CacheCounts(delta.cache_hits, delta.cache_misses)
+    # The row is newer, and counts a request once, however many rows it has.
+    inferences = max(int(row["inference_count"]), round(delta.inferences))
+    told = statistics_of(row["name"], row["version"], counts, cache)
+    return {**told, **row, "inference_count": inferences}
 
 
 def _duration(count: int, seconds: float = 0.0) -> dict[str, int]:

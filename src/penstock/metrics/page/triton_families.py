@@ -39,7 +39,7 @@ class TritonFamilies:
             if version is None:
                 continue
             labels = {"model": _named(endpoint, component), "version": version}
-            _add_counts(families, labels, counts)
+            _add_counts(families, labels, counts, counts.inferences, counts.executions)
             waiting = self._waiting(endpoint, component)
             families[triton.PENDING.name].add_sample(triton.PENDING.name, labels, waiting)
             cache = self._registry.cache_counts(endpoint, component)
@@ -81,12 +81,16 @@ def _family(metric: PrometheusMetric) -> Metric:
 
 
 def _add_counts(
-    families: dict[str, Metric], labels: dict[str, str], counts: InferenceCounts
+    families: dict[str, Metric],
+    labels: dict[str, str],
+    counts: InferenceCounts,
+    inferences: int,
+    executions: int,
 ) -> None:
     values = (
         (triton.SUCCESS, counts.succeeded),
-        (triton.COUNT, counts.inferences),
-        (triton.EXECUTIONS, counts.executions),
+        (triton.COUNT, inferences),
+        (triton.EXECUTIONS, executions),
         (triton.REQUEST_US, round(counts.succeeded_s * _US)),
         (triton.QUEUE_US, round(counts.queue_s * _US)),
         (triton.INPUT_US, 0),
@@ -95,14 +99,8 @@ def _add_counts(
     )
     for metric, value in values:
         families[metric.name].add_sample(metric.name, labels, value)
-    _add_failures(families, labels, counts.failed)
-
-
-def _add_failures(
-    families: dict[str, Metric], labels: dict[str, str], failed: dict[str, int]
-) -> None:
     name = triton.FAILURE.name
-    for reason, count in failed.items():
+    for reason, count in counts.failed.items():
         families[name].add_sample(name, {**labels, "reason": reason}, count)
 
 
@@ -118,11 +116,12 @@ def _add_cache(families: dict[str, Metric], labels: dict[str, str], cache: Cache
 
 
 def _add_target(families: dict[str, Metric], labels: dict[str, str], delta: ModelDelta) -> None:
-    values = (
-        (triton.SUCCESS, delta.answered),
-        (triton.INFER_US, round(delta.run_s * _US)),
-        (triton.REQUEST_US, round(delta.latency_us.total) if delta.latency_us is not None else 0),
-    )
-    for metric, value in values:
-        families[metric.name].add_sample(metric.name, labels, value)
-    _add_failures(families, labels, {"BACKEND": delta.model_errors, "OTHER": delta.other_errors})
+    counts = InferenceCounts(
+        succeeded=delta.answered, queue_s=delta.queue_s, run_s=delta.model_s,
+        succeeded_s=delta.latency_us.total / _US if delta.latency_us is not None else 0.0,
+    )  # fmt: skip
+    counts.failed["BACKEND"] = delta.model_errors
+    counts.failed["OTHER"] = delta.other_errors
+    _add_counts(families, labels, counts, round(delta.inferences), round(delta.executions))
+    if delta.cache_hits or delta.cache_misses:
+        _add_cache(families, labels, CacheCounts(delta.cache_hits, delta.cache_misses))
