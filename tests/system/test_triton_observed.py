@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from tests.kit import triton_files
+from tests.kit.environments import python_of
 from tests.kit.polling import wait_until
 from tests.kit.servers import Server, up
 
@@ -39,6 +41,23 @@ class TritonPythonModel:
             said = f"{self.runs} {request.parameters()}"
             made.append(answer(said=np.array([[said]] * len(given(request, "x")), object)))
         return made
+"""
+#: Each door asks twice with a header and twice without; prints what was said.
+CLIENT = """
+import json, sys
+import numpy as np
+import tritonclient.grpc as triton_grpc
+import tritonclient.http as triton_http
+
+said = []
+for module, address in zip((triton_http, triton_grpc), sys.argv[1:]):
+    client = module.InferenceServerClient(address)
+    tensor = module.InferInput("x", (1, 1), "FP32")
+    tensor.set_data_from_numpy(np.array([[7.0]], np.float32))
+    for headers in (None, None, {"x-tenant": "blue"}, {"x-tenant": "blue"}):
+        result = client.infer("counter", [tensor], headers=headers)
+        said.append(result.as_numpy("said").ravel()[0].decode())
+print(json.dumps(said))
 """
 
 
@@ -110,6 +129,21 @@ def test_equal_requests_are_computed_once_and_headers_make_them_different(site: 
     }
     assert {name: shown[name] for name in expected} == expected
     assert shown["nv_inference_compute_infer_duration_us"] > 0
+
+
+def test_tritonclient_shares_the_cache_over_both_doors(site: Server) -> None:
+    addresses = f"127.0.0.1:{site.port}", f"127.0.0.1:{site.grpc_port}"
+    done = subprocess.run(
+        [str(python_of("client-tritonclient")), "-c", CLIENT, *addresses],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-2000:]
+    said = json.loads(done.stdout)
+    assert said[:4] == said[4:]
+    plain, tenant = said[0], said[2]
+    assert said[:4] == [plain, plain, tenant, tenant]
+    assert plain.endswith(" {}")
+    assert tenant.endswith(' {"x-tenant": "blue"}')
 
 
 def test_the_level_of_the_log_is_set_in_all_processes_that_serve(site: Server) -> None:
