@@ -52,6 +52,7 @@ def test_a_model_has_one_row_with_its_name_and_version() -> None:
     recorder.refused("queue-full", door="oip")
     registry.collect(1000.0)
     registry.add_instance_sample(sample(CopySample(component="", queue_rows=7)), 1000.0)
+    registry.set_ready("shop", "main", {("main", "load"): 1.5, ("main", "fetch"): 9.0})
     model = ("shop", "3")
     assert shown(registry, shop="3") == {
         ("nv_inference_request_success", model): 5,
@@ -67,6 +68,7 @@ def test_a_model_has_one_row_with_its_name_and_version() -> None:
         ("nv_inference_compute_infer_duration_us", model): 30_000,
         ("nv_inference_compute_output_duration_us", model): 0,
         ("nv_inference_pending_request_count", model): 7,
+        ("nv_model_load_duration_secs", model): 1.5,
     }
 
 

@@ -722,7 +722,8 @@ class Batcher:
         self._level_rows[level] += item[3]
         wait_s_max = self._policies[level].wait_s_max
         if wait_s_max is not None:
-            wait_s_max = min(wait_s_max, wait_s_max if own_s is None else own_s)
+            if own_s is not None:
+                wait_s_max = min(wait_s_max, own_s)
             heappush(self._timeouts, (now + wait_s_max, item))
             if len(self._timeouts) > _SWEEP_MIN + 2 * len(self._waiting):
                 waiting = self._waiting

@@ -6,6 +6,7 @@ one. The order is that of arrival at this copy: other copies have their own.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Hashable
 from typing import Generic, TypeVar, cast
 
@@ -19,7 +20,7 @@ class ResponseOrder(Generic[Answer]):
 
     def __init__(self) -> None:
         #: request -> _OPEN, or what it ended with; oldest first
-        self._requests: dict[Hashable, object] = {}
+        self._requests: OrderedDict[Hashable, object] = OrderedDict()
 
     def arrived(self, request: Hashable) -> None:
         self._requests[request] = _OPEN

@@ -91,9 +91,8 @@ class Decoded:
         self.tensors = tensors
         self.rows = rows
         self.encode = encode
-        self.cache_key = (
-            b""  #: what makes it the same as another; empty: its model keeps no answers
-        )
+        #: equal where requests are the same; empty: its model keeps no answers
+        self.cache_key = b""
         self.metadata = metadata  #: None where the form of the body has none
 
 

@@ -14,7 +14,6 @@ import hashlib
 from typing import Any, Final
 
 import numpy as np
-import orjson
 
 from penstock.core.batching.batcher import RunBatch
 from penstock.core.batching.response_cache import ResponseCache
@@ -77,8 +76,8 @@ class CachedBatches(Batches):
             return
         request.decoded = decoded
         self.hits += 1
-        waiting = RunBatch(0, (), 0, 0, 0.0, self._copy.driver.queue_rows, _REASON)
-        super()._answer(request, outputs, BatchRun(waiting, [], began), 0)
+        hit = RunBatch(0, (), 0, 0, 0.0, self._copy.driver.queue_rows, _REASON)
+        super()._answer(request, outputs, BatchRun(hit, [], began), 0)
         self._hit_s += clock.monotonic() - began
 
     def _answer(self, request: Request, outputs: Any, run: BatchRun, run_us: int) -> None:
@@ -108,7 +107,7 @@ def key_of(data: Any, metadata: InferMetadata | None) -> bytes:
     if metadata is not None:
         asked += [sorted(metadata.parameters.items()), sorted(metadata.outputs)]
         asked += [metadata.correlation_id, metadata.flags]
-    digest.update(orjson.dumps(asked))
+    digest.update(repr(asked).encode())  # exact: 1, 1.0, True and "1" differ
     return digest.digest()
 
 

@@ -43,6 +43,9 @@ PENDING: Final = PrometheusMetric(
     "nv_inference_pending_request_count", "gauge", _MODEL,
     "Rows in the queues of copies, as last measured; every ten seconds.",
 )  # fmt: skip
+LOAD_S: Final = PrometheusMetric(
+    "nv_model_load_duration_secs", "gauge", _MODEL, "What the last copy took to load its model."
+)
 HITS: Final = _counter("nv_cache_num_hits_per_model", "Answers from the response cache.")
 MISSES: Final = _counter(
     "nv_cache_num_misses_per_model", "Requests that the response cache had no answer for."
@@ -57,5 +60,5 @@ MISS_US: Final = _counter(
 
 PROMETHEUS: Final = (
     SUCCESS, FAILURE, COUNT, EXECUTIONS, REQUEST_US, QUEUE_US, INPUT_US, INFER_US, OUTPUT_US,
-    PENDING, HITS, MISSES, HIT_US, MISS_US,
+    PENDING, LOAD_S, HITS, MISSES, HIT_US, MISS_US,
 )  # fmt: skip

@@ -42,6 +42,9 @@ class TritonFamilies:
             _add_counts(families, labels, counts, counts.inferences, counts.executions)
             waiting = self._waiting(endpoint, component)
             families[triton.PENDING.name].add_sample(triton.PENDING.name, labels, waiting)
+            load_s = self._load_s(endpoint, component)
+            if load_s is not None:
+                families[triton.LOAD_S.name].add_sample(triton.LOAD_S.name, labels, load_s)
             cache = self._registry.cache_counts(endpoint, component)
             if cache is not None:
                 _add_cache(families, labels, cache)
@@ -70,6 +73,14 @@ class TritonFamilies:
             for copy in sample.copies
             if copy.component == component
         )
+
+    def _load_s(self, endpoint: str, component: str) -> float | None:
+        found = (
+            parts.get((component or variant, "load"))
+            for (of, variant), parts in self._registry.ready_s.items()
+            if of == endpoint
+        )
+        return max((seconds for seconds in found if seconds is not None), default=None)
 
 
 def _named(endpoint: str, model: str) -> str:
