@@ -47,15 +47,15 @@ class ListenConfig:
     # Off as in Triton: whoever registers a region reads and writes memory of the server's user.
     #: callers on this machine may register shared memory for tensors
     client_shared_memory: bool = False
-    # Off as in Triton: headers are for servers, and most models don't look for them.
-    #: regular expression; headers below /v2 and at the gRPC port whose names it finds are among
-    #: the request's parameters that a model sees; empty = none
-    header_forward_pattern: str = ""
     insecure: bool = False  #: allow a non-loopback address without credentials
     #: names of the server that requests may use besides its own; "*" = any
     hosts: tuple[str, ...] = ()
     #: scheme://host of other servers' pages that may call this one; "*" = any
     origins: tuple[str, ...] = ()
+    # None as in Triton: headers are for servers, and most models don't look for them.
+    #: headers below /v2 and at the gRPC port that a model sees among the request's parameters; a
+    #: name that ends with "*" is the beginning of others
+    forward_headers: tuple[str, ...] = ()
 
     def url(self, host: str, port: int) -> str:
         """Where the server is reached under this name or address."""

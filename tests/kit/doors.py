@@ -77,7 +77,7 @@ async def door_site(
     asynchronous: Any = None,
     find_session: Any = None,
     regions: Any = None,
-    header_pattern: str = "",
+    forward_headers: tuple[str, ...] = (),
     **limits: Any,
 ) -> AsyncIterator[DoorSite]:
     clock = SystemClock()
@@ -93,7 +93,7 @@ async def door_site(
     )
     models = OipModels(dispatcher, registry, regions=regions)
     openai = OpenAiDoor(dispatcher)
-    forwarding = HeaderForwarding(header_pattern)
+    forwarding = HeaderForwarding(forward_headers)
     bodies = BodyBudget(limit_config.bodies_bytes_max)
     server = GatewayServer(
         ListenConfig(port=0),

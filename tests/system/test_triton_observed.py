@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.system, pytest.mark.integration]
 
 SETTINGS = """
 [listen]
-header_forward_pattern = "^x-tenant$"
+forward_headers = ["x-tenant"]
 
 [control]
 response_cache_bytes_max = 1000000

@@ -63,8 +63,8 @@ class KeySource(Protocol):
 
 
 def check_binding(listen: ListenConfig) -> None:
-    """Refuses a public address without credentials, and a wrong pattern. Raises CallerError."""
-    HeaderForwarding(listen.header_forward_pattern)
+    """Refuses a public address without credentials, and wrong names of headers. Raises CallerError."""
+    HeaderForwarding(listen.forward_headers)
     if listen.insecure or not strangers_call(listen):
         return
     raise CallerError(

@@ -84,7 +84,7 @@ class Front:
             self.limits,
             grant_of=authenticator.bearer_grant if authenticator else None,
             budget=bodies,
-            forwarding=HeaderForwarding(listen.header_forward_pattern),
+            forwarding=HeaderForwarding(listen.forward_headers),
         )
         stack.push_async_callback(grpc.stop, GRPC_STOP_S)
         return await grpc.start(
@@ -101,7 +101,7 @@ class Front:
         """Listens on the port, or on a Unix socket that gateway processes forward to."""
         dispatcher = self.dispatcher
         openai = OpenAiDoor(dispatcher)
-        forwarding = HeaderForwarding(self.listen.header_forward_pattern)
+        forwarding = HeaderForwarding(self.listen.forward_headers)
         oip = OipDoor(dispatcher, self.models, self.limits, bodies, forwarding)
         runtime = RuntimeDoor(
             dispatcher,

@@ -317,7 +317,7 @@ class GatewayProcess:
 
 def _listen_config(fields: Json) -> ListenConfig:
     paths = {key: Path(fields[key]) for key in ("tls_cert", "tls_key") if fields[key]}
-    lists = {key: tuple(fields[key]) for key in ("hosts", "origins")}
+    lists = {key: tuple(fields[key]) for key in ("hosts", "origins", "forward_headers")}
     return ListenConfig(**(fields | paths | lists))
 
 

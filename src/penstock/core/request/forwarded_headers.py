@@ -1,23 +1,21 @@
-"""Which headers of an inference request a model sees among its parameters (Triton's
-`--http-header-forward-pattern` and `--grpc-header-forward-pattern`).
+"""Which headers of an inference request a model sees among its parameters.
 
-The operator's pattern is looked for in the names of headers, whatever their case; `(?-i)` before
-it makes the case count. Credentials are never passed on: they are for this server. Names that
+What Triton's `--http-header-forward-pattern` and `--grpc-header-forward-pattern` do. The operator
+names headers, or the beginnings of names; an expression, as Triton takes one, could cost any time
+with a stranger's names. Credentials are never passed on: they are for this server. Names that
 Triton keeps for its own parameters are refused, as Triton does.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from penstock.errors import CallerError
 
-SETTING: Final = "listen.header_forward_pattern"
+SETTING: Final = "listen.forward_headers"
 #: Of all names and values of one request. The head of a frame takes 64 KiB, with all else.
 FORWARDED_BYTES_MAX: Final = 16 << 10
-_CASE_COUNTS: Final = "(?-i)"
 _CREDENTIALS: Final = frozenset({"authorization", "proxy-authorization"})
 _RESERVED: Final = frozenset(
     ("sequence_id", "sequence_start", "sequence_end", "priority", "timeout", "headers",
@@ -27,21 +25,22 @@ _RESERVED_PREFIX: Final = "triton_"
 
 
 class HeaderForwarding:
-    def __init__(self, pattern: str) -> None:
-        """`pattern`: empty = no header is passed on.
+    def __init__(self, names: Sequence[str]) -> None:
+        """`names`: whatever their case; with `*` behind it, a name is the beginning of others.
 
-        Raises CallerError (`header-pattern-invalid`) for one that is no regular expression.
+        Raises CallerError (`header-name-invalid`) for an empty one, or a `*` elsewhere.
         """
-        flags = 0 if pattern.startswith(_CASE_COUNTS) else re.IGNORECASE
-        try:
-            self._find = re.compile(pattern.removeprefix(_CASE_COUNTS), flags).search
-        except re.error as error:
-            raise CallerError(
-                "header-pattern-invalid",
-                f"{SETTING} is {pattern[:200]!r}: {error}",
-                hint="Give a regular expression of header names, such as ^x-tenant$ or PREFIX_.*",
-            ) from None
-        self.on = bool(pattern)
+        for name in names:
+            if not name or "*" in name[:-1]:
+                raise CallerError(
+                    "header-name-invalid",
+                    f"{SETTING} has {name[:200]!r}",
+                    hint="Give names of headers; a * is at the end of one, as in x-tenant-*.",
+                )
+        lower = [name.lower() for name in names]
+        self._names = frozenset(name for name in lower if not name.endswith("*"))
+        self._beginnings = tuple(name[:-1] for name in lower if name.endswith("*"))
+        self.on = bool(names)
 
     def chosen(self, headers: Iterable[tuple[str, str]]) -> dict[str, str]:
         """The headers to pass on; values of one name are joined by commas.
@@ -51,7 +50,9 @@ class HeaderForwarding:
         found: dict[str, str] = {}
         size = 0
         for name, value in headers:
-            if not self._find(name) or name.lower() in _CREDENTIALS:
+            lower = name.lower()
+            named = lower in self._names or lower.startswith(self._beginnings)
+            if not named or lower in _CREDENTIALS:
                 continue
             if name in _RESERVED or name.startswith(_RESERVED_PREFIX):
                 raise CallerError(
