@@ -63,7 +63,10 @@ class KeySource(Protocol):
 
 
 def check_binding(listen: ListenConfig) -> None:
-    """Refuses a public address without credentials, and wrong names of headers. Raises CallerError."""
+    """Refuses a public address without credentials, and wrong names of headers.
+
+    Raises CallerError.
+    """
     HeaderForwarding(listen.forward_headers)
     if listen.insecure or not strangers_call(listen):
         return
