@@ -25,8 +25,7 @@ from penstock.core.request.grants import (
     Grant,
 )
 from penstock.errors import ModelError
-from penstock.metrics.counts.inference_counts import CacheCounts
-from penstock.metrics.utilization.instances import CopySample, InstanceSample
+from penstock.metrics.utilization.instances import CacheCounts, CopySample, InstanceSample
 from penstock.wire import frames
 from penstock.wire.oip_messages import MESSAGES, SERVICE, method_classes
 

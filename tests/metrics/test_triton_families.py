@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from penstock.metrics.counts.inference_counts import CacheCounts
 from penstock.metrics.counts.recorder import VariantRecorder
 from penstock.metrics.counts.registry import MetricRegistry
 from penstock.metrics.page.prometheus import PrometheusPage
-from penstock.metrics.utilization.instances import CopySample, InstanceSample
+from penstock.metrics.utilization.instances import CacheCounts, CopySample, InstanceSample
 
 Labels = tuple[str, ...]
 

@@ -17,13 +17,12 @@ from penstock.control.reconcile.views import CopyView, InstanceView
 from penstock.core.deployment.capacity_spec import component_of
 from penstock.core.deployment.deployment import EndpointRoutes
 from penstock.fleet.base import InstanceType
-from penstock.metrics.counts.inference_counts import CacheCounts
 from penstock.metrics.counts.window_metrics import ALWAYS, Publishing, publishing_of
 from penstock.metrics.driver import VariantObserved
 from penstock.metrics.item_failures import apart
 from penstock.metrics.loop_lag import LagObserved
 from penstock.metrics.utilization.cost import InstanceHeld
-from penstock.metrics.utilization.instances import CopySample, InstanceSample
+from penstock.metrics.utilization.instances import CacheCounts, CopySample, InstanceSample
 
 
 class _SampleBefore(NamedTuple):

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from penstock.metrics.counts.inference_counts import CacheCounts, InferenceCounts
+from penstock.metrics.counts.inference_counts import InferenceCounts
 from penstock.metrics.models.model_delta import ModelDelta
+from penstock.metrics.utilization.instances import CacheCounts
 
 _NS_PER_S: Final = 1e9
 _MS_PER_S: Final = 1e3

@@ -28,22 +28,6 @@ def _no_failures() -> dict[str, int]:
 
 
 @dataclass(slots=True)
-class CacheCounts:
-    """What response caches did, since the start or since the last sample."""
-
-    hits: int = 0
-    misses: int = 0
-    hit_s: float = 0.0  #: to look up and answer, of hits
-    miss_s: float = 0.0  #: to look up and keep the answer, of misses
-
-    def add(self, other: CacheCounts) -> None:
-        self.hits += other.hits
-        self.misses += other.misses
-        self.hit_s += other.hit_s
-        self.miss_s += other.miss_s
-
-
-@dataclass(slots=True)
 class InferenceCounts:
     """Since the start of the server."""
 

@@ -17,7 +17,6 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final
 
 from penstock.metrics.counts.departures import Departures
-from penstock.metrics.counts.inference_counts import CacheCounts
 from penstock.metrics.counts.recorder import (
     MetricDelta,
     PoolDelta,
@@ -43,7 +42,7 @@ from penstock.metrics.series.series import MetricKey, metric_key
 from penstock.metrics.series.statistics import StatisticSet
 from penstock.metrics.series.store import MetricStore
 from penstock.metrics.utilization.cost import Charge
-from penstock.metrics.utilization.instances import InstanceSample, instance_metrics
+from penstock.metrics.utilization.instances import CacheCounts, InstanceSample, instance_metrics
 
 OWN_NAMESPACE: Final = "Penstock"  #: namespace of metrics that AWS has no name for
 EXPIRE_EVERY_S: Final = 60

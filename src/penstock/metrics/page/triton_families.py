@@ -15,9 +15,10 @@ from prometheus_client.metrics_core import Metric
 
 from penstock.metrics.catalogue import triton_catalogue as triton
 from penstock.metrics.catalogue.catalogue import PrometheusMetric
-from penstock.metrics.counts.inference_counts import CacheCounts, InferenceCounts
+from penstock.metrics.counts.inference_counts import InferenceCounts
 from penstock.metrics.counts.registry import MetricRegistry
 from penstock.metrics.models.model_delta import ModelDelta
+from penstock.metrics.utilization.instances import CacheCounts
 
 #: (endpoint, component or "") -> the version that requests get; None: no such model is published
 VersionOf = Callable[[str, str], str | None]

@@ -11,12 +11,27 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from penstock.metrics.counts.inference_counts import CacheCounts
 from penstock.metrics.loop_lag import LagObserved
 from penstock.metrics.series.series import MetricKey, metric_key
 
 NAMESPACE: Final = "/aws/sagemaker/Endpoints"
 _COUNTS: Final = ("LoadedModelCount", "SequencesRunning", "SequencesWaiting")
+
+
+@dataclass(slots=True)
+class CacheCounts:
+    """What response caches did, since the start or since the last sample."""
+
+    hits: int = 0
+    misses: int = 0
+    hit_s: float = 0.0  #: to look up and answer, of hits
+    miss_s: float = 0.0  #: to look up and keep the answer, of misses
+
+    def add(self, other: CacheCounts) -> None:
+        self.hits += other.hits
+        self.misses += other.misses
+        self.hit_s += other.hit_s
+        self.miss_s += other.miss_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
