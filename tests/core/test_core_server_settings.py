@@ -52,7 +52,7 @@ def test_switches_are_read_as_a_level(before: int, given: dict[str, Any], after:
         (INFO, "log_info", {"log_info": 1}),
         (INFO, "log_riddle", {"log_riddle": 1}),
         (DEBUG, "log_verbose_level", {"log_info": False}),
-        (INFO, "log_info", {"log_error": False}),
+        (INFO, "log_warning", {"log_error": False}),
     ],
 )
 def test_what_the_log_does_not_have_is_refused_by_name(

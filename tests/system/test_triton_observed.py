@@ -102,7 +102,7 @@ def stats(server: Server) -> dict[str, Any]:
 
 def test_equal_requests_are_computed_once_and_headers_make_them_different(site: Server) -> None:
     assert [ask(site, 1.0) for _ in range(6)] == ["1 {}"] * 6
-    assert ask(site, 1.0, X_Tenant="red", X_Other="x") == '2 {"X-tenant": "red"}'
+    assert ask(site, 1.0, X_Tenant="red", X_Other="x") == '2 {"X-Tenant": "red"}'
     assert ask(site, 1.0, 2.0) == "3 {}", "a batch of two rows"
     assert site.post("/v2/models/counter/infer", b"{}")[0] == 400
     wanted = {"cache_hit": 5, "cache_miss": 3, "success": 8, "fail": 1, "compute_infer": 3}

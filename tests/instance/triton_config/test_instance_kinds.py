@@ -86,7 +86,7 @@ def test_lanes_are_the_instances_of_the_groups_in_their_order() -> None:
     }
     assert [instance_of(config, lane, "m") for lane in range(5)] == [
         ("GPU", "g_0", 0), ("GPU", "g_1", 1), ("GPU", "g_2", 0), ("MODEL", "h_0", 0),
-        ("CPU", "m_1", 0),
+        ("CPU", "m_0", 0),
     ]  # fmt: skip
     assert instance_of({}, 0, "m") == ("CPU", "m_0", 0)
 

@@ -7,17 +7,19 @@ as a level, and a combination that no level gives is refused, as is what the ser
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from typing import Any, Final, NoReturn
 
 from penstock.errors import CallerError
 
+#: Python's numbers: a log with a level writes it and all higher ones.
+_DEBUG: Final = 10
+_NOTHING: Final = 50
 #: Switch -> the level up to which it is on, from the most severe one.
 _SWITCHES: Final = {
-    "log_error": logging.ERROR,
-    "log_warning": logging.WARNING,
-    "log_info": logging.INFO,
+    "log_error": 40,
+    "log_warning": 30,
+    "log_info": 20,
 }
 _VERBOSE: Final = "log_verbose_level"
 _FIXED: Final = {"log_file": "", "log_format": "default"}
@@ -28,7 +30,7 @@ def log_settings(level: int) -> dict[str, Any]:
     return {
         "log_file": "",
         **{name: level <= lowest for name, lowest in reversed(_SWITCHES.items())},
-        _VERBOSE: int(level <= logging.DEBUG),
+        _VERBOSE: int(level <= _DEBUG),
         "log_format": "default",
     }
 
@@ -43,8 +45,8 @@ def log_level_after(level: int, given: Mapping[str, Any]) -> int:
         if value is not None:
             _check_log(name, value)
             wanted[name] = value
-    found = logging.CRITICAL
-    switches = [*_SWITCHES.items(), (_VERBOSE, logging.DEBUG)]
+    found = _NOTHING
+    switches = [*_SWITCHES.items(), (_VERBOSE, _DEBUG)]
     for at, (name, lowest) in enumerate(switches):
         if not wanted[name]:
             lower = [other for other, _ in switches[at:] if wanted[other]]
