@@ -53,6 +53,10 @@ class ListenConfig:
     #: scheme://host of other servers' pages that may call this one, and read what OpenAI's door
     #: answers; "*" = any
     origins: tuple[str, ...] = ()
+    # None as in Triton: headers are for servers, and most models don't look for them.
+    #: headers below /v2 and at the gRPC port that a model sees among the request's parameters; a
+    #: name that ends with "*" is the beginning of others
+    forward_headers: tuple[str, ...] = ()
 
     def url(self, host: str, port: int) -> str:
         """Where the server is reached under this name or address."""
@@ -157,6 +161,9 @@ class ControlConfig:
     # Three attempts to start an endpoint: a cloud may take six minutes to bring a node.
     #: how long an instance waits for a node of a Ray cluster with enough room
     node_wait_s: Annotated[float, Meta(ge=0, le=3600)] = 120.0
+    # Off as in Triton, which needs --cache-config: models' memory is planned without it.
+    #: memory in each instance for answers that are given again, for models with response_cache
+    response_cache_bytes_max: Annotated[int, Meta(ge=0, le=2**40)] = 0
     own_host: str = ""  #: this machine's address for nodes; empty = the one that faces them
     node_cache_dir: str = ""  #: folder for artifacts on each node; empty = in its user's cache
     # One spare takes some 60 MB to 150 MB, depending on its imports; a laptop keeps none.
@@ -184,7 +191,7 @@ class ScalingConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TelemetryConfig:
-    """OpenTelemetry: where traces and metrics go, if anywhere."""
+    """Traces and metrics: where they go, and under which names."""
 
     otlp_endpoint: str = ""  #: base URL of a collector's OTLP over HTTP; empty = nothing is sent
     # OpenTelemetry's own default: a laptop records every request. A busy server sets its own
@@ -194,6 +201,14 @@ class TelemetryConfig:
     #: interval of pushed metrics; the default is OpenTelemetry's; 0 = metrics are not sent
     metrics_every_s: Annotated[float, Meta(ge=0, le=86_400)] = 60.0
     service_name: str = "penstock"  #: service.name in all exported data
+    # Off: most servers have no dashboard that reads them, and they say nothing new.
+    #: /metrics shows models under Triton's names (nv_inference_*), too
+    triton_metrics: bool = False
+
+    @property
+    def share_recorded(self) -> float:
+        """As `trace_share`; 0 where traces are sent nowhere."""
+        return self.trace_share if self.otlp_endpoint else 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

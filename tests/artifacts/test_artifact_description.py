@@ -35,6 +35,8 @@ def test_a_description_of_which_only_the_runtime_is_known() -> None:
             "rows_preferred": (),
             "queue_rows_max": 2048,
             "queue_wait_s_max": None,
+            "timeout_override": False,
+            "preserves_order": False,
             "buckets": (),
             "priorities": 1,
             "priority_default": 0,

@@ -65,6 +65,7 @@ DESCRIPTION = ModelDescription(
         rows_preferred=(8, 16),
         queue_rows_max=1000,
         queue_wait_s_max=0.25,
+        timeout_override=True,
         buckets=(16, 32, 64),
         priorities=2,
         latency_s_p99_max=0.01,

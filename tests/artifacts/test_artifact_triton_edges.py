@@ -71,6 +71,24 @@ def test_times_are_seconds_and_levels_are_one_at_least() -> None:
     assert parse_config(text).batching.rows_preferred == (2, 4, 8)
 
 
+def test_a_queue_policy_says_whether_callers_may_shorten_the_wait() -> None:
+    bound = "default_timeout_microseconds: 5000000"
+    assert not parse_config(policy(bound)).batching.timeout_override
+    batching = parse_config(policy(f"{bound} allow_timeout_override: true")).batching
+    assert (batching.queue_wait_s_max, batching.timeout_override) == (5.0, True)
+
+
+def test_the_order_of_answers_is_preserved_where_no_request_may_overtake() -> None:
+    assert parse_config(dynamic("preserve_ordering: true")).batching.preserves_order
+    delay = "timeout_action: DELAY default_timeout_microseconds: 1"
+    for text in (
+        dynamic("preserve_ordering: true priority_levels: 2 default_priority_level: 1"),
+        dynamic(f"preserve_ordering: true default_queue_policy {{ {delay} }}"),
+    ):
+        error = error_of(lambda given=text: parse_config(given))
+        assert "preserve_ordering" in error.message
+
+
 @pytest.mark.parametrize(
     ("groups", "lanes"),
     [("", 1), ("instance_group { }", 1), ("instance_group { count: 0 }", 1),
@@ -109,7 +127,7 @@ def test_what_would_change_answers_is_refused(text: str) -> None:
         ("model_transaction_policy { }", ""),
         (tensor("optional: false format: FORMAT_NHWC"), tensor("")),
         (dynamic("preserve_ordering: false"), dynamic("")),
-        (policy("timeout_action: REJECT allow_timeout_override: true"), policy("")),
+        (policy("timeout_action: REJECT allow_timeout_override: false"), policy("")),
         (
             'instance_group { name: "a" gpus: 0 profile: "p" host_policy: "h" }',
             "instance_group { }",

@@ -82,3 +82,14 @@ def test_a_delayed_item_keeps_its_deadline() -> None:
     assert batcher.next_deadline() == 3.0
     assert batcher.on_timer(now=3.0) == [Expire(1, "deadline-passed")]
     assert batcher.queue_rows == 0
+
+
+def test_an_items_own_wait_replaces_that_of_its_level_where_it_is_less() -> None:
+    batcher = busy(LevelPolicy(wait_s_max=1.0, delays=True))
+    batcher.add(1, wait_s_max=0.5, now=0.0)
+    batcher.add(2, wait_s_max=9.0, now=0.1)
+    batcher.add(3, now=0.2)
+    assert batcher.next_deadline() == 0.5
+    assert batcher.on_timer(now=0.5) == []
+    assert batcher.next_deadline() == 1.1
+    assert run_out(batcher, now=0.6) == [2, 3, 1]

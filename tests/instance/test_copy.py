@@ -95,6 +95,28 @@ def test_replies_and_errors_go_to_their_own_requests() -> None:
     assert rig.copy.unanswered == 0
 
 
+def test_answers_leave_in_the_order_of_their_requests_where_that_is_preserved() -> None:
+    rig = CopyRig(lanes=2, rows_max=1, preserves_order=True)
+    _, second, _ = rig.read(b"a", b"b", b"c")
+    rig.runtime.held.reverse()
+    rig.finish()  # b
+    assert rig.sink.said == []
+    rig.finish()  # a, and c begins
+    assert rig.sink.said == [(1, "a"), (2, "b")]
+    rig.finish()
+    assert rig.sink.said == [(1, "a"), (2, "b"), (3, "c")]
+    assert (second.answered, rig.copy.unanswered) == (True, 0)
+
+
+def test_a_cancelled_request_holds_back_no_answer() -> None:
+    rig = CopyRig(lanes=2, rows_max=1, preserves_order=True)
+    first, _ = rig.read(b"a", b"b")
+    rig.runtime.held.reverse()
+    rig.finish()
+    rig.copy.cancel(first)
+    assert rig.sink.said == [(2, "b")]
+
+
 def test_a_reply_explains_its_batch() -> None:
     rig = CopyRig()
     frames_sent: list[bytes] = []

@@ -46,6 +46,21 @@ def test_requests_are_told_once_as_hits_misses_and_how_they_ended() -> None:
     assert counts.take(0, 11.0, use=False) is None
 
 
+def test_rows_runs_and_the_cache_are_counted_by_what_the_replies_say() -> None:
+    """Two requests of two rows share a run; one comes from the cache."""
+    counts = ModelCounts()
+    counts.cached = True
+    for _ in range(2):
+        counts.answered(
+            frames.encode_reply(3, batch_rows=4, queue_us=500, run_us=2000, lane_us=1000)
+        )
+    counts.answered(frames.encode_reply(3, reason=frames.BATCH_REASON_CODES["cache-hit"]))
+    delta = delta_of(counts.take(0, 10.0, use=False))
+    assert (delta.inferences, delta.executions) == (4.0, 1.0)
+    assert (delta.queue_s, delta.model_s) == (0.001, 0.004)
+    assert (delta.cache_hits, delta.cache_misses) == (1, 2)
+
+
 def test_memory_and_idle_time_are_counted_while_it_is_loaded_and_no_longer() -> None:
     counts = ModelCounts()
     counts.took("download", 2.0)

@@ -107,6 +107,16 @@ def test_a_model_sees_what_the_request_says(client: FrameClient) -> None:
     assert seen(ask(client, 1, outputs=[{"name": "seen"}]))["outputs"] == ["seen"]
 
 
+def test_headers_that_the_server_passes_on_are_among_the_parameters(client: FrameClient) -> None:
+    """Through an ensemble, too; the door names them beside the body."""
+    tensor = {"datatype": "FP32", "shape": [1, 1], "data": [0.0]}
+    for copy, name in ((1, "x"), (3, "X")):
+        body = json.dumps({"inputs": [{"name": name, **tensor}], "parameters": {"a": "b"}})
+        headers = json.dumps({"headers": {"X-Tenant": "red"}})
+        answer = client.invoke(copy, body.encode(), door="oip", parameters=headers)
+        assert seen(answer)["parameters"] == {"a": "b", "X-Tenant": "red"}
+
+
 def test_a_response_s_parameters_are_in_the_answer(client: FrameClient) -> None:
     answered = json.loads(ask(client, 1).body)
     assert answered["parameters"] == {"text": "t", "whole": 7, "yes": True}

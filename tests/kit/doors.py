@@ -26,6 +26,7 @@ from penstock.api.runtime.door import RuntimeDoor
 from penstock.clock import SystemClock
 from penstock.config import LimitConfig, ListenConfig
 from penstock.core.request.body_budget import BodyBudget
+from penstock.core.request.forwarded_headers import HeaderForwarding
 from penstock.gateway.dispatch.dispatcher import Dispatcher
 from penstock.gateway.http.server import GatewayServer
 from penstock.gateway.request_id import RequestIds
@@ -77,6 +78,7 @@ async def door_site(
     find_session: Any = None,
     regions: Any = None,
     origins: tuple[str, ...] = (),
+    forward_headers: tuple[str, ...] = (),
     **limits: Any,
 ) -> AsyncIterator[DoorSite]:
     clock = SystemClock()
@@ -92,6 +94,7 @@ async def door_site(
     )
     models = OipModels(dispatcher, registry, regions=regions)
     openai = OpenAiDoor(dispatcher, origins)
+    forwarding = HeaderForwarding(forward_headers)
     bodies = BodyBudget(limit_config.bodies_bytes_max)
     server = GatewayServer(
         ListenConfig(port=0, origins=origins),
@@ -111,7 +114,7 @@ async def door_site(
                 ),
             ),
             *((prefix, openai) for prefix in OPENAI_PREFIXES),
-            (OIP_PREFIX, OipDoor(dispatcher, models, limit_config, bodies)),
+            (OIP_PREFIX, OipDoor(dispatcher, models, limit_config, bodies, forwarding)),
         ],
         no_app,
         authenticator,
@@ -125,6 +128,7 @@ async def door_site(
         limit_config,
         budget=bodies,
         grant_of=grant_of,
+        forwarding=forwarding,
     )
     with tempfile.TemporaryDirectory() as folder:
         instance = FakeInstance(f"{folder}/i1")

@@ -216,6 +216,9 @@ def completes(config: Any) -> bool:
         lambda: config.add_output(
             {"name": "y", "data_type": "TYPE_FP32", "dims": [2], "optional": True}
         ),
+        lambda: config.add_input(
+            {"name": "z", "data_type": "TYPE_INT8", "dims": [-1], "optional": False}
+        ),
         lambda: config.set_max_batch_size(2),
         lambda: config.set_model_transaction_policy({"decoupled": False}),
         lambda: config.set_model_transaction_policy({"other": True}),

@@ -369,6 +369,7 @@ def test_reasons_of_batches_have_these_numbers() -> None:
         "single": 6,
         "draining": 7,
         "service-level": 8,
+        "cache-hit": 9,
     }
 
 

@@ -23,6 +23,7 @@ from urllib.parse import unquote_to_bytes
 
 from penstock.api.model_names import (
     INFERS,
+    LOGGING,
     SHARED_MEMORY_PATHS,
     endpoint_of,
     parts_of,
@@ -32,6 +33,7 @@ from penstock.api.openai.request import REQUEST_METHOD, ROOT
 from penstock.clock import Clock
 from penstock.config import ListenConfig
 from penstock.core.request import grants
+from penstock.core.request.forwarded_headers import HeaderForwarding
 from penstock.core.request.grants import INVOKE, INVOKE_ENDPOINT, Grant, allowed, needed
 from penstock.core.request.host_gate import is_loopback
 from penstock.errors import CallerError
@@ -62,7 +64,11 @@ class KeySource(Protocol):
 
 
 def check_binding(listen: ListenConfig) -> None:
-    """Refuses a public address without credentials. Raises CallerError."""
+    """Refuses a public address without credentials, and wrong names of headers.
+
+    Raises CallerError.
+    """
+    HeaderForwarding(listen.forward_headers)
     if listen.insecure or not strangers_call(listen):
         return
     raise CallerError(
@@ -305,7 +311,7 @@ def asked_of(method: str, raw_path: bytes, headers: Sequence[tuple[bytes, bytes]
     if raw_path in ROOT:
         return _openai(ROOT[raw_path])
     if raw_path.startswith(_OIP):
-        return _oip(raw_path)
+        return _oip(method, raw_path)
     if raw_path == b"/":
         return _root(method, headers)
     if raw_path == b"/metrics":
@@ -350,7 +356,7 @@ def _openai(rest: bytes) -> AccessRequest:
     return AccessRequest(grants.MODEL_METADATA, endpoint_of(_text(model)))
 
 
-def _oip(raw_path: bytes) -> AccessRequest:
+def _oip(method: str, raw_path: bytes) -> AccessRequest:
     parts = parts_of(raw_path)
     if not parts:
         return AccessRequest(grants.SERVER_METADATA)
@@ -358,6 +364,8 @@ def _oip(raw_path: bytes) -> AccessRequest:
         return AccessRequest(grants.LOAD_TARGET_MODEL, endpoint_of(parts[2]))
     if parts[0] in SHARED_MEMORY_PATHS and parts[-1] != "status":
         return AccessRequest(grants.SHARE_MEMORY)
+    if parts[0] == LOGGING and method not in ("GET", "HEAD"):
+        return AccessRequest(grants.CHANGE_LOG)
     if parts[0] != "models" or len(parts) < 2 or parts[1:] == ["stats"]:
         return AccessRequest(grants.LIST_SERVED_MODELS)
     name, _, action = split_model(parts[1:])

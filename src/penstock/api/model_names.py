@@ -7,6 +7,7 @@ one ends them; the rest is the target's name, slashes and colons included.
 Paths below /v2 name models too, and are parsed here:
 
     models/{model}[/versions/{version}][/{action}]
+    models/{model}/trace/setting
     repository/index
     repository/models/{model}/{load | unload}
 
@@ -63,6 +64,10 @@ GENERATE: Final = "generate"
 GENERATE_STREAM: Final = "generate_stream"
 INFERS: Final = ("infer", GENERATE, GENERATE_STREAM)
 _ABOUT: Final = ("ready", "config", "stats")
+#: The paths of Triton's extensions for settings.
+LOGGING: Final = "logging"
+TRACE: Final = ("trace", "setting")
+TRACE_SETTING: Final = "/".join(TRACE)
 
 
 #: First parts of the paths of Triton's extensions for shared memory.
@@ -76,7 +81,8 @@ class OipTarget(NamedTuple):
 
     model: ModelName
     version: str
-    action: str  #: "", infer, generate, generate_stream, ready, config, stats; load, unload
+    #: "", infer, generate, generate_stream, ready, config, stats, trace/setting; load, unload
+    action: str
 
 
 def parts_of(path: bytes) -> list[str]:
@@ -90,7 +96,7 @@ def parts_of(path: bytes) -> list[str]:
 def model_target(parts: list[str], path: bytes) -> OipTarget:
     """The target of the parts after `models`. Raises CallerError (404, `target-model-invalid`)."""
     name, version, action = split_model(parts)
-    if not name or action not in ("", *INFERS, *_ABOUT):
+    if not name or action not in ("", *INFERS, *_ABOUT, TRACE_SETTING):
         raise not_found(path)
     return OipTarget(parse(name), version, action)
 
@@ -117,7 +123,9 @@ def split_model(parts: list[str]) -> tuple[str, str, str]:
             version, rest = rest[1], rest[2:]
         return name, version, "/".join(rest)
     rest, version, action = parts, "", ""
-    if len(rest) > 1 and rest[-1] in (*INFERS, *_ABOUT):
+    if len(rest) > 2 and tuple(rest[-2:]) == TRACE:
+        rest, action = rest[:-2], TRACE_SETTING
+    elif len(rest) > 1 and rest[-1] in (*INFERS, *_ABOUT):
         rest, action = rest[:-1], rest[-1]
     if len(rest) > 2 and rest[-2] == "versions":
         rest, version = rest[:-2], rest[-1]

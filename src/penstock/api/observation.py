@@ -22,13 +22,14 @@ from penstock.metrics.driver import VariantObserved
 from penstock.metrics.item_failures import apart
 from penstock.metrics.loop_lag import LagObserved
 from penstock.metrics.utilization.cost import InstanceHeld
-from penstock.metrics.utilization.instances import CopySample, InstanceSample
+from penstock.metrics.utilization.instances import CacheCounts, CopySample, InstanceSample
 
 
 class _SampleBefore(NamedTuple):
     at: float  #: monotonic s
     cpu_s: float
     requests: int
+    cache: CacheCounts | None
 
 
 class CopyUsage:
@@ -62,7 +63,9 @@ class CopyUsage:
         cpu_s = sum(float(one.get("cpu_s", 0.0)) for one in workers)
         requests = int(report.get("requests", 0))
         key = view.instance_id, copy.copy
-        before, self._before[key] = self._before.get(key), _SampleBefore(now, cpu_s, requests)
+        cache = CacheCounts(**report["cache"]) if "cache" in report else None
+        before = self._before.get(key)
+        self._before[key] = _SampleBefore(now, cpu_s, requests, cache)
         cpu_percent = invocations = None
         if before is not None and now > before.at:
             invocations = max(0, requests - before.requests)
@@ -78,7 +81,20 @@ class CopyUsage:
             memory_percent=100.0 * held_bytes / bytes_max if bytes_max else None,
             invocations=invocations,
             in_flight=int(report.get("unanswered", 0)),
+            queue_rows=int(report.get("queue_rows", 0)),
+            cache=_since(cache, before.cache if before is not None else None),
         )
+
+
+def _since(now: CacheCounts | None, before: CacheCounts | None) -> CacheCounts | None:
+    if now is None or before is None or now.misses < before.misses:
+        return now  # the first sample of a copy
+    return CacheCounts(
+        now.hits - before.hits,
+        now.misses - before.misses,
+        now.hit_s - before.hit_s,
+        now.miss_s - before.miss_s,
+    )
 
 
 class Observation:

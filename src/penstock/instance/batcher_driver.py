@@ -91,13 +91,14 @@ class BatcherDriver(Generic[Item]):
         priority: int = 0,
         deadline: float | None = None,
         alone: bool = False,
+        **more: Any,
     ) -> int:
-        """Queues an item; returns the id for `cancel`."""
+        """Queues an item; returns the id for `cancel`. `more`: as the machine's `add` takes it."""
         ident = self._next_id = self._next_id + 1
         self._items[ident] = item
         actions = self._batcher.add(
             ident, rows=rows, length=length, priority=priority, deadline=deadline, alone=alone,
-            now=now,
+            now=now, **more,
         )  # fmt: skip
         if actions:
             self._carry_out(actions)

@@ -20,6 +20,7 @@ from typing import Any
 
 from penstock.clock import Clock
 from penstock.core.batching.batcher import Action, Batcher, BatchSpec, RunBatch
+from penstock.core.batching.response_order import ResponseOrder
 from penstock.core.request.retry import REBALANCED
 from penstock.core.routing.rebalance import evenly
 from penstock.errors import PenstockError
@@ -136,6 +137,10 @@ class Copy:
         self._lanes_held: list[int] = []  #: lanes freed while their worker was lost
         self._on_idle = on_idle
         self._on_answer = on_answer
+        #: None: answers leave as soon as they are there
+        self._order: ResponseOrder[tuple[ReplySink, bytes]] | None = (
+            ResponseOrder() if spec.preserves_order else None
+        )
         self.driver = work.driver(
             spec, clock=clock, call_at=call_at, run=work.run, drop=self._drop, observe=observe
         )
@@ -159,6 +164,8 @@ class Copy:
                 return
             self._suspect = request
         self.unanswered += 1
+        if self._order is not None:
+            self._order.arrived(request)
         if request.by is not None:
             request.by.taken(request)
         decode = self._decode
@@ -188,6 +195,8 @@ class Copy:
             self.turn_back(request, f"copy-{self.state}")
             return
         self.unanswered += 1
+        if self._order is not None:
+            self._order.arrived(request)
         self._work.queue(request, outcome, now)
 
     def _decoded_elsewhere(self, request: Request, outcome: Any) -> None:
@@ -241,7 +250,12 @@ class Copy:
                 self._on_answer(frame)
             if request.traced is not None:
                 frame = replies.with_spans(frame, request.traced)
-            sink.send(frame)
+            if self._order is None:
+                sink.send(frame)
+        if self._order is not None:
+            own = (sink, frame) if frame is not None else None
+            for held_by, held in self._order.ended(request, own):
+                held_by.send(held)
         self.unanswered -= 1
         if not self.unanswered and self._on_idle is not None:
             self._on_idle()

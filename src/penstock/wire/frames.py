@@ -48,7 +48,7 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 import orjson
@@ -108,7 +108,8 @@ FROM_INSTANCE: Final = _bounds(
 EITHER_WAY: Final = tuple(map(max, TO_INSTANCE, FROM_INSTANCE))
 _IDENT_MAX: Final = (1 << 64) - 1
 
-#: Reasons for which a batch left, as one byte each. The names are the batcher's reason codes.
+#: Reasons for which a batch left, as one byte each. The names are the batcher's reason codes; an
+#: answer from a cache left in no batch.
 BATCH_REASONS: Final = (
     "none",
     "batch-full",
@@ -119,6 +120,7 @@ BATCH_REASONS: Final = (
     "single",
     "draining",
     "service-level",
+    "cache-hit",
 )
 BATCH_REASON_CODES: Final = {name: code for code, name in enumerate(BATCH_REASONS)}
 
@@ -186,6 +188,7 @@ def _layout() -> str:
 LAYOUT: Final = _layout()
 
 _REQUEST_CACHE_MAX = 1024
+_CACHED_BYTES_MAX = 4096
 _request_meta_by_bytes: dict[bytes, RequestMeta] = {}
 _reply_meta_by_bytes: dict[bytes, ReplyMeta] = {}
 
@@ -195,13 +198,23 @@ def encode_request_meta(meta: RequestMeta) -> bytes:
     return _encode(list(meta))
 
 
+def door_parameters(
+    operation: str = "", version: str = "", headers: Mapping[str, str] | None = None
+) -> str | None:
+    """`RequestMeta.parameters` of the Open Inference Protocol's doors. `headers`: those that the
+    model sees among the request's parameters."""
+    given = {"operation": operation, "version": version, "headers": headers}
+    named = {name: value for name, value in given.items() if value}
+    return orjson.dumps(named).decode() if named else None
+
+
 def decode_request_meta(data: bytes) -> RequestMeta:
     """Inverse of `encode_request_meta`. Repeated metas are parsed once; their cache is bounded."""
     meta = _request_meta_by_bytes.get(data)
     if meta is None:
         meta = RequestMeta(*orjson.loads(data)) if data else RequestMeta()
-        if meta.traceparent is not None:
-            return meta  # unique to its request, so not cached
+        if meta.traceparent is not None or len(data) > _CACHED_BYTES_MAX:
+            return meta  # unique to its request, or too large to be kept
         if len(_request_meta_by_bytes) >= _REQUEST_CACHE_MAX:
             _request_meta_by_bytes.clear()
         _request_meta_by_bytes[data] = meta

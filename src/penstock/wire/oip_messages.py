@@ -82,10 +82,17 @@ _MESSAGES: Final = model_config_fields.MESSAGES | {
         "batch_size:uint64=1 compute_input:StatisticDuration=2 compute_infer:StatisticDuration=3 "
         "compute_output:StatisticDuration=4"
     ),
+    "InferResponseStatistics": (
+        "compute_infer:StatisticDuration=1 compute_output:StatisticDuration=2 "
+        "success:StatisticDuration=3 fail:StatisticDuration=4 "
+        "empty_response:StatisticDuration=5 cancel:StatisticDuration=6"
+    ),
+    "MemoryUsage": "type:string=1 id:int64=2 byte_size:uint64=3",
     "ModelStatistics": (
         "name:string=1 version:string=2 last_inference:uint64=3 inference_count:uint64=4 "
         "execution_count:uint64=5 inference_stats:InferStatistics=6 "
-        "batch_stats:*InferBatchStatistics=7"
+        "batch_stats:*InferBatchStatistics=7 memory_usage:*MemoryUsage=8 "
+        "response_stats:{InferResponseStatistics}=9"
     ),
     "ModelStatisticsResponse": "model_stats:*ModelStatistics=1",
     "ModelRepositoryParameter": (
@@ -129,12 +136,30 @@ _MESSAGES: Final = model_config_fields.MESSAGES | {
     "CudaSharedMemoryRegisterResponse": "",
     "CudaSharedMemoryUnregisterRequest": "name:string=1",
     "CudaSharedMemoryUnregisterResponse": "",
+    **{
+        f"TraceSetting{way}": f"settings:{{TraceSetting{way}.SettingValue}}=1{more}"
+        for way, more in (("Request", " model_name:string=2"), ("Response", ""))
+    },
+    **{f"TraceSetting{way}.SettingValue": "value:*string=1" for way in ("Request", "Response")},
+    **{
+        f"LogSettings{way}": f"settings:{{LogSettings{way}.SettingValue}}=1"
+        for way in ("Request", "Response")
+    },
+    **{
+        f"LogSettings{way}.SettingValue": (
+            "bool_param:bool=1|parameter_choice uint32_param:uint32=2|parameter_choice "
+            "string_param:string=3|parameter_choice"
+        )
+        for way in ("Request", "Response")
+    },
 }
 
 #: Extensions whose methods all have the messages that their names say.
 _EXTENSIONS: Final = (
     *(f"SystemSharedMemory{verb}" for verb in ("Status", "Register", "Unregister")),
     *(f"CudaSharedMemory{verb}" for verb in ("Status", "Register", "Unregister")),
+    "TraceSetting",
+    "LogSettings",
 )
 
 #: method -> (request, response, client streams, server streams)

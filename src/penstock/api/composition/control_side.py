@@ -25,6 +25,7 @@ from penstock.api.cloudwatch.operations import OPERATIONS as CLOUDWATCH_OPERATIO
 from penstock.api.cloudwatch.rules import CloudWatchContext
 from penstock.api.observation import Observation
 from penstock.api.oip.models import OipModels
+from penstock.api.oip.server_settings import ServerSettings
 from penstock.api.oip.shared_memory import OwnRegions
 from penstock.api.oip.targets import OipTargets
 from penstock.api.runtime.asynchronous import AsyncDoor
@@ -139,6 +140,7 @@ class ControlSide:
             registry,
             self.targets,
             OwnRegions() if config.listen.client_shared_memory else None,
+            ServerSettings(config.telemetry.share_recorded),
         )
         self.aws = AwsFrontDoor(
             self._services(),
@@ -208,7 +210,10 @@ class ControlSide:
             gateways=gateways,
             key_of=self._key_of,
         )
-        page = PrometheusPage(self._registry, self._store)
+        triton = self._config.telemetry.triton_metrics
+        page = PrometheusPage(
+            self._registry, self._store, version_of=self.models.version_of if triton else None
+        )
         recent = RecentRequests(self._registry)
         loads = TrafficLoads(
             self._dispatcher, self._config.limits, waiting=waiting, row_s=recent.row_s

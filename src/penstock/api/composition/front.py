@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import gc
 import socket
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
@@ -18,6 +18,7 @@ from penstock.api.oip.http import INTEREST as OIP_INTEREST
 from penstock.api.oip.http import PREFIX as OIP_PREFIX
 from penstock.api.oip.http import OipDoor, body_limit
 from penstock.api.oip.models import OipModels
+from penstock.api.oip.server_settings import ServerSettings
 from penstock.api.oip.targets import Targets, heard
 from penstock.api.openai.door import INTEREST as OPENAI_INTEREST
 from penstock.api.openai.door import PREFIXES as OPENAI_PREFIXES
@@ -30,6 +31,7 @@ from penstock.api.runtime.request import FindSession
 from penstock.cleanup import ShieldedExitStack
 from penstock.config import LimitConfig, ListenConfig
 from penstock.core.request.body_budget import BodyBudget
+from penstock.core.request.forwarded_headers import HeaderForwarding
 from penstock.core.request.shared_regions import SharedRegion
 from penstock.errors import CallerError, PenstockError
 from penstock.gateway.channel.messages import Json
@@ -82,6 +84,7 @@ class Front:
             self.limits,
             grant_of=authenticator.bearer_grant if authenticator else None,
             budget=bodies,
+            forwarding=HeaderForwarding(listen.forward_headers),
         )
         stack.push_async_callback(grpc.stop, GRPC_STOP_S)
         return await grpc.start(
@@ -98,6 +101,8 @@ class Front:
         """Listens on the port, or on a Unix socket that gateway processes forward to."""
         dispatcher = self.dispatcher
         openai = OpenAiDoor(dispatcher, self.listen.origins)
+        forwarding = HeaderForwarding(self.listen.forward_headers)
+        oip = OipDoor(dispatcher, self.models, self.limits, bodies, forwarding)
         runtime = RuntimeDoor(
             dispatcher,
             account_id=self.account_id,
@@ -115,7 +120,7 @@ class Front:
             (
                 (RUNTIME_PREFIX, runtime),
                 *((prefix, openai) for prefix in OPENAI_PREFIXES),
-                (OIP_PREFIX, OipDoor(dispatcher, self.models, self.limits, bodies)),
+                (OIP_PREFIX, oip),
             ),
             self.app,
             self.authenticator,
@@ -152,6 +157,7 @@ Ask = Callable[[str, Json], Awaitable[Json]]
 #: The one operation of this module on the channel.
 OP: Final = "oip"
 _REGIONS: Final = "regions"
+_LOG: Final = "log-settings"
 
 
 class FarTargets:
@@ -224,12 +230,32 @@ async def _answer_regions(models: OipModels, action: str, fields: Json) -> Any:
     return None
 
 
+class FarSettings(ServerSettings):
+    """The log's level is the control side's, which tells all gateways."""
+
+    def __init__(self, ask: Ask, trace_share: float) -> None:
+        super().__init__(trace_share)
+        self._ask = ask
+
+    async def log(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        answer = await self._ask(OP, {"asked": _LOG, "given": dict(given)})
+        return dict(answer["answer"])
+
+
 class FarModels(OipModels):
     """Models by this gateway's routes; counts of all gateways come from the control side."""
 
-    def __init__(self, dispatcher: Dispatcher, ask: Ask, *, shares_memory: bool = False) -> None:
+    def __init__(
+        self,
+        dispatcher: Dispatcher,
+        ask: Ask,
+        *,
+        shares_memory: bool = False,
+        trace_share: float = 0.0,
+    ) -> None:
         regions = FarRegions(ask) if shares_memory else None
-        super().__init__(dispatcher, None, FarTargets(dispatcher, ask), regions)
+        settings = FarSettings(ask, trace_share)
+        super().__init__(dispatcher, None, FarTargets(dispatcher, ask), regions, settings)
         self._ask = ask
 
     async def statistics(self, name: ModelName | None, version: str) -> list[dict[str, Any]]:
@@ -253,6 +279,8 @@ async def answer(models: OipModels, targets: Targets, fields: Json) -> Json:
     told: Any = None
     if asked == _REGIONS:
         told = await _answer_regions(models, fields["action"], fields["fields"])
+    elif asked == _LOG:
+        told = await models.settings.log(fields["given"])
     elif asked == "statistics":
         told = await models.statistics(name, fields["version"])
     elif asked == "index":

@@ -95,6 +95,8 @@ class GatewayProcess:
             self._spawn(dispatcher.disconnect(fields["instance_id"]))
         elif op == "keys":
             self._ring.take_json(fields["keys"])
+        elif op == "log-level":
+            logging.getLogger().setLevel(fields["level"])
         elif op == "ready-in":
             now = self._clock.monotonic()
             self._ready_at = {tuple(pool): now + in_s for *pool, in_s in fields["pools"]}
@@ -220,7 +222,12 @@ class GatewayProcess:
             account_id=fields["account_id"],
             region=fields["region"],
             dispatcher=dispatcher,
-            models=FarModels(dispatcher, self._ask, shares_memory=listen.client_shared_memory),
+            models=FarModels(
+                dispatcher,
+                self._ask,
+                shares_memory=listen.client_shared_memory,
+                trace_share=TelemetryConfig(**fields["telemetry"]).share_recorded,
+            ),
             authenticator=authenticator,
             app=ProxyApp(fields["inner"]),
             refusal=build_refusal(AwsFrontDoor((), region_default=fields["region"])),
@@ -310,7 +317,7 @@ class GatewayProcess:
 
 def _listen_config(fields: Json) -> ListenConfig:
     paths = {key: Path(fields[key]) for key in ("tls_cert", "tls_key") if fields[key]}
-    lists = {key: tuple(fields[key]) for key in ("hosts", "origins")}
+    lists = {key: tuple(fields[key]) for key in ("hosts", "origins", "forward_headers")}
     return ListenConfig(**(fields | paths | lists))
 
 

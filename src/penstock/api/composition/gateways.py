@@ -77,6 +77,7 @@ class Gateways:
         stack.callback(self._grpc.close)
         self._share_keys()
         self._share_ready()
+        control.models.settings.on_level = self._share_level
         sharing = asyncio.create_task(self._keep_sharing(), name="gateways-told")
         stack.callback(sharing.cancel)
         stack.push_async_callback(self.group.close, self._config.limits.drain_s_max)
@@ -165,6 +166,9 @@ class Gateways:
 
     def _capacity_wanted(self, endpoint: str, variant: str, component: str, count: int) -> None:
         self._control.capacity_wanted(endpoint, variant, component, count)
+
+    def _share_level(self, level: int) -> None:
+        self.group.share("log-level", {"level": level})
 
     async def _keep_sharing(self) -> None:
         while True:

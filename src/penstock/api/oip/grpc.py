@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 import grpc
-import orjson
 from google.protobuf import json_format
 
 from penstock.api.answering import bound
@@ -39,6 +38,7 @@ from penstock.api.oip.models import OipModels
 from penstock.api.oip.shared_tensors import MARK, SharedOutputs, SharedTensors, message_out
 from penstock.config import LimitConfig
 from penstock.core.request.body_budget import BodyBudget
+from penstock.core.request.forwarded_headers import HeaderForwarding
 from penstock.core.request.grants import INVOKE_ENDPOINT, LOAD_TARGET_MODEL, MODEL_METADATA
 from penstock.errors import (
     CallerError,
@@ -55,7 +55,7 @@ from penstock.gateway.dispatch.streaming import StreamObserved
 from penstock.gateway.http.listener_state import Denied
 from penstock.runtimes.triton_errors import BY_CODE
 from penstock.wire.aws.errors import ACCESS_DENIED
-from penstock.wire.frames import RequestMeta, encode_request_meta
+from penstock.wire.frames import RequestMeta, door_parameters, encode_request_meta
 from penstock.wire.oip_messages import METHODS, SERVICE, method_classes
 
 CONTENT_TYPE = "application/x-oip-grpc"
@@ -87,13 +87,16 @@ class OipGrpc:
         *,
         grant_of: GrantOf | None = None,
         budget: BodyBudget,
+        forwarding: HeaderForwarding | None = None,
     ) -> None:
         """
         Args:
             grant_of: the grant of a bearer token; raises for an unauthorized one. None = no
                 authentication.
             budget: for bodies, shared with the other doors.
+            forwarding: the entries of a call's metadata that models see; None: none.
         """
+        self._forwarding = forwarding if forwarding is not None and forwarding.on else None
         self._bytes_max = (
             limits.grpc_message_bytes_max or limits.body_bytes_max
         ) + ENVELOPE_BYTES_MAX
@@ -288,7 +291,7 @@ class OipGrpc:
         make = Invocation if rare is None else functools.partial(_Carrying, rare)
         invocation = make(
             model.endpoint,
-            _meta_of(operation, target, names.version),
+            self._meta(operation, target, names.version, context),
             request,
             responder,
             received=received,
@@ -298,6 +301,14 @@ class OipGrpc:
         if model.target is not None:
             invocation.affinity = Affinity(model=target, component=component)
         return invocation, names
+
+    def _meta(self, operation: str, target: str | None, version: str, context: Any) -> bytes:
+        if self._forwarding is not None:
+            texts = (pair for pair in context.invocation_metadata() or () if type(pair[1]) is str)
+            headers = self._forwarding.chosen(texts)
+            if headers:
+                return _meta_with(target, door_parameters(operation, version, headers))
+        return _meta_of(operation, target, version)
 
 
 class _Carrying(Invocation):
@@ -322,15 +333,16 @@ def _carried(context: Any, looked_for: frozenset[str]) -> dict[bytes, bytes] | N
 
 @functools.lru_cache(maxsize=_METAS_MAX)
 def _meta_of(operation: str, target: str | None, version: str) -> bytes:
-    parameters = {"operation": operation} if operation else {}
-    if version:
-        parameters["version"] = version
+    return _meta_with(target, door_parameters(operation, version))
+
+
+def _meta_with(target: str | None, parameters: str | None) -> bytes:
     return encode_request_meta(
         RequestMeta(
             content_type=CONTENT_TYPE,
             target_model=target,
             door="oip-grpc",
-            parameters=orjson.dumps(parameters).decode() if parameters else None,
+            parameters=parameters,
         )
     )
 

@@ -31,6 +31,7 @@ import grpc
 from penstock.api.access import AccessRequest, permit
 from penstock.core.request.body_budget import BodyBudget
 from penstock.core.request.grants import (
+    CHANGE_LOG,
     INVOKE_ENDPOINT,
     LIST_SERVED_MODELS,
     LOAD_TARGET_MODEL,
@@ -69,6 +70,8 @@ _OPERATIONS: Final = {
     "CudaSharedMemoryStatus": LIST_SERVED_MODELS,
     "CudaSharedMemoryRegister": SHARE_MEMORY,
     "CudaSharedMemoryUnregister": SHARE_MEMORY,
+    "LogSettings": CHANGE_LOG,
+    "TraceSetting": LIST_SERVED_MODELS,
 }
 _WITH_NAME: Final = frozenset({INVOKE_ENDPOINT, LOAD_TARGET_MODEL, MODEL_METADATA})
 

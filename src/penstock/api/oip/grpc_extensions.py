@@ -1,21 +1,27 @@
-"""Methods about the server and no model, over gRPC: Triton's extension for shared memory."""
+"""Methods about the server, over gRPC: Triton's extensions for shared memory, and for log and trace
+settings."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, Final
 
+from penstock.api.model_names import parse
 from penstock.api.oip.models import OipModels
 from penstock.api.oip.shared_memory import cuda_status, refuse_cuda
 
 #: (message, address of the caller) -> the answer's fields
 Extension = Callable[[Any, str], Awaitable[dict[str, Any]]]
 
+#: Type of a log setting -> its field in the protocol.
+_FIELDS: Final[dict[type, str]] = {bool: "bool_param", int: "uint32_param", str: "string_param"}
+
 
 class GrpcExtensions:
     """Their answers."""
 
     def __init__(self, models: OipModels) -> None:
+        self._models = models
         self._shared = models.shared
 
     def methods(self) -> dict[str, Extension]:
@@ -26,6 +32,8 @@ class GrpcExtensions:
             "CudaSharedMemoryStatus": self._cuda_status,
             "CudaSharedMemoryRegister": self._refuse_cuda,
             "CudaSharedMemoryUnregister": self._refuse_cuda,
+            "LogSettings": self._log,
+            "TraceSetting": self._trace,
         }
 
     async def _status(self, asked: Any, peer: str) -> dict[str, Any]:
@@ -45,3 +53,23 @@ class GrpcExtensions:
     async def _refuse_cuda(self, asked: Any, peer: str) -> dict[str, Any]:
         refuse_cuda()
         return {}
+
+    async def _log(self, asked: Any, peer: str) -> dict[str, Any]:
+        given = {}
+        for name, one in asked.settings.items():
+            field = one.WhichOneof("parameter_choice")
+            given[name] = getattr(one, field) if field is not None else None
+        settings = await self._models.settings.log(given)
+        return {"settings": {name: {_FIELDS[type(v)]: v} for name, v in settings.items()}}
+
+    async def _trace(self, asked: Any, peer: str) -> dict[str, Any]:
+        if asked.model_name:
+            self._models.check_version(parse(asked.model_name), "")
+        given = {name: list(one.value) for name, one in asked.settings.items()}
+        settings = self._models.settings.trace(given)
+        return {
+            "settings": {
+                name: {"value": value if isinstance(value, list) else [value]}
+                for name, value in settings.items()
+            }
+        }

@@ -21,6 +21,7 @@ from penstock.api.answering import JsonResponder, bound, kept, only
 from penstock.api.model_names import (
     GENERATE_STREAM,
     INFERS,
+    TRACE_SETTING,
     OipTarget,
     model_target,
     not_found,
@@ -39,6 +40,7 @@ from penstock.api.oip.shared_tensors import (
 from penstock.api.runtime.request import DEADLINE_MS, deadline_s
 from penstock.config import LimitConfig
 from penstock.core.request.body_budget import BodyBudget
+from penstock.core.request.forwarded_headers import HeaderForwarding
 from penstock.errors import (
     CallerError,
     InternalError,
@@ -52,7 +54,7 @@ from penstock.gateway.dispatch.invocation import Affinity, Invocation
 from penstock.gateway.dispatch.streaming import StreamObserved
 from penstock.gateway.http.call import Call, status_line
 from penstock.gateway.http.listener_state import BodyLimit
-from penstock.wire.frames import Reply, RequestMeta, encode_request_meta
+from penstock.wire.frames import Reply, RequestMeta, door_parameters, encode_request_meta
 
 log = logging.getLogger(__name__)
 
@@ -83,8 +85,13 @@ class OipDoor(JsonResponder):
         models: OipModels,
         limits: LimitConfig,
         bodies: BodyBudget | None = None,
+        forwarding: HeaderForwarding | None = None,
     ) -> None:
-        """`bodies`: the budget of all doors; None: one of the limits' size."""
+        """
+        Args:
+            bodies: the budget of all doors; None: one of the limits' size.
+            forwarding: the headers that models see; None: none.
+        """
         super().__init__(dispatcher)
         self._dispatcher = dispatcher
         self._models = models
@@ -102,6 +109,7 @@ class OipDoor(JsonResponder):
             bytes, OipTarget
         ] = {}  #: request target of an inference -> what it names
         self._metas: dict[_MetaKey, bytes] = {}
+        self._forwarding = forwarding if forwarding is not None and forwarding.on else None
         self._asking: set[asyncio.Task[None]] = set()
         #: path after /v2 -> what answers a GET
         self._server_answers: dict[tuple[str, ...], Callable[[Call], None]] = {
@@ -208,11 +216,13 @@ class OipDoor(JsonResponder):
         if name.target is not None:
             call.affinity = Affinity(model=model, component=component)
         action = target.action
+        headers = _headers(call, self._forwarding) if self._forwarding is not None else None
         if action == "infer":
             key = (call.content_type, length, target.version, model)
-            call.meta = self._metas.get(key) or self._learn_meta(key, target)
+            known = self._metas.get(key) if not headers else None
+            call.meta = known or self._learn_meta(key, target, headers)
         else:
-            call.meta = self._generate_meta(target, model)
+            call.meta = self._generate_meta(target, model, headers)
             if action == GENERATE_STREAM:
                 call.context = GENERATE_STREAM
                 call.stream = StreamObserved()
@@ -220,7 +230,9 @@ class OipDoor(JsonResponder):
         call.responder = self
         self._dispatcher.invoke(call)
 
-    def _learn_meta(self, key: _MetaKey, target: OipTarget) -> bytes:
+    def _learn_meta(
+        self, key: _MetaKey, target: OipTarget, headers: dict[str, str] | None
+    ) -> bytes:
         content_type, length, version, target_model = key
         self._check_version(target)
         json_header_bytes = None
@@ -239,10 +251,12 @@ class OipDoor(JsonResponder):
                 target_model=target_model,
                 json_header_bytes=json_header_bytes,
                 door="oip",
-                parameters=orjson.dumps({"version": version}).decode() if version else None,
+                parameters=door_parameters(version=version, headers=headers),
             )
         )
-        if not version:  # a version is checked each time, since an update may remove it
+        if (
+            not version and not headers
+        ):  # a version is checked each time, since an update may remove it
             kept(self._metas, key, meta, (content_type or b"") + (target_model or "").encode())
         return meta
 
@@ -250,19 +264,18 @@ class OipDoor(JsonResponder):
         if target.version:
             self._models.check_version(target.model, target.version)
 
-    def _generate_meta(self, target: OipTarget, model: str | None) -> bytes:
+    def _generate_meta(
+        self, target: OipTarget, model: str | None, headers: dict[str, str] | None
+    ) -> bytes:
         """The meta of a generation. A generation takes so long that caching this is not worth
         it."""
         self._check_version(target)
-        parameters = {"operation": target.action}
-        if target.version:
-            parameters["version"] = target.version
         return encode_request_meta(
             RequestMeta(
                 content_type="application/json",
                 target_model=model,
                 door="oip",
-                parameters=orjson.dumps(parameters).decode(),
+                parameters=door_parameters(target.action, target.version, headers),
             )
         )
 
@@ -280,6 +293,9 @@ class OipDoor(JsonResponder):
                 only(call, b"POST")
                 kept(self._targets, call.url, target, call.url)
                 return target
+            if target.action == TRACE_SETTING:
+                self._later(call, self._extensions.trace(call, target.model))
+                return None
             only(call, b"GET", b"HEAD")
             self._answer_about(call, target)
             return None
@@ -375,6 +391,12 @@ def translate(error: PenstockError) -> tuple[int, str]:
     if error.code == "endpoint-not-found":
         return 404, f"Request for unknown model: {message}"
     return error.status, message
+
+
+def _headers(call: Call, forwarding: HeaderForwarding) -> dict[str, str]:
+    return forwarding.chosen(
+        (name.decode("latin-1"), value.decode("latin-1")) for name, value in call.headers
+    )
 
 
 def inflate(body: bytes, encoding: bytes, bytes_max: int) -> bytes:

@@ -1,4 +1,5 @@
-"""Paths below /v2 that are about the server and no model: Triton's extension for shared memory."""
+"""Paths below /v2 that are about the server and no model: Triton's extensions for shared memory,
+and for log and trace settings."""
 
 from __future__ import annotations
 
@@ -8,7 +9,13 @@ from typing import Any, Final
 import orjson
 
 from penstock.api.answering import only
-from penstock.api.model_names import CUDA_SHARED_MEMORY, SHARED_MEMORY_PATHS
+from penstock.api.model_names import (
+    CUDA_SHARED_MEMORY,
+    LOGGING,
+    SHARED_MEMORY_PATHS,
+    TRACE,
+    ModelName,
+)
 from penstock.api.oip.models import OipModels
 from penstock.api.oip.shared_memory import cuda_status, refuse_cuda
 from penstock.errors import CallerError
@@ -28,7 +35,18 @@ class OipExtensions:
         """The answer's JSON; None for a path of somebody else. Raises PenstockError."""
         if parts[:1] and parts[0] in SHARED_MEMORY_PATHS:
             return self._shared_memory(call, parts[0] == CUDA_SHARED_MEMORY, parts[1:])
+        if parts == [LOGGING]:
+            return self._models.settings.log(_given(call))
+        if tuple(parts) == TRACE:
+            return self.trace(call, None)
         return None
+
+    async def trace(self, call: Call, name: ModelName | None) -> Any:
+        """`name`: the model that the settings are of; None: of all."""
+        given = _given(call)
+        if name is not None:
+            self._models.check_version(name, "")
+        return self._models.settings.trace(given)
 
     def _shared_memory(self, call: Call, cuda: bool, rest: list[str]) -> Awaitable[Any] | None:
         name = ""
@@ -54,6 +72,12 @@ def peer_of(call: Call) -> str:
     """The address of the caller's machine; empty for one that came over a Unix socket."""
     peer = call.connection.about("peername") if call.connection is not None else None
     return str(peer[0]) if peer else ""
+
+
+def _given(call: Call) -> dict[str, Any]:
+    """The settings to change; {} for a call that only reads."""
+    only(call, b"GET", b"HEAD", b"POST")
+    return question(call.body) if call.method == b"POST" else {}
 
 
 def question(body: bytes) -> dict[str, Any]:

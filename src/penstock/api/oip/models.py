@@ -12,17 +12,22 @@ from typing import Any
 
 from penstock import __version__
 from penstock.api.model_names import ModelName
+from penstock.api.oip.server_settings import ServerSettings
 from penstock.api.oip.shared_memory import SharedMemoryDoor, SharedMemoryTable
+from penstock.api.oip.statistics import statistics_of, target_statistics
 from penstock.api.oip.targets import Targets
 from penstock.errors import CallerError, PenstockError
 from penstock.gateway.dispatch import refusals
 from penstock.gateway.dispatch.dispatcher import Dispatcher
+from penstock.metrics.counts.inference_counts import inference_counts
 from penstock.metrics.counts.registry import MetricRegistry
+from penstock.metrics.models.model_delta import ModelDelta
 
 SERVER_NAME = "penstock"
-EXTENSIONS = ("binary_tensor_data", "model_configuration", "model_repository", "statistics")
-_NS_PER_S = 1_000_000_000
-_FAILED = ("caller-error", "model-error", "internal-error")
+EXTENSIONS = (
+    *("binary_tensor_data", "model_configuration", "model_repository", "statistics"),
+    *("trace", "logging"),
+)
 
 
 class OipModels:
@@ -34,12 +39,15 @@ class OipModels:
         registry: MetricRegistry | None = None,
         targets: Targets | None = None,
         regions: SharedMemoryTable | None = None,
+        settings: ServerSettings | None = None,
     ) -> None:
         """
         Args:
             targets: None where no control plane can reach the hosts.
             regions: of shared memory; None where callers may have none.
+            settings: of log and traces; None: no requests are traced.
         """
+        self.settings = settings or ServerSettings()
         self.shared = SharedMemoryDoor(regions)
         self._dispatcher = dispatcher
         self._registry = registry
@@ -72,6 +80,13 @@ class OipModels:
             model = {}  # it has as many models as components
         _check_version(model, str(name), version)
         return model
+
+    def version_of(self, endpoint: str, component: str = "") -> str | None:
+        """The version that a request without one gets; None: no such model is published."""
+        try:
+            return _versions(self.check(ModelName(endpoint, component or None), ""))[-1]
+        except CallerError:
+            return None
 
     def check_version(self, name: ModelName, version: str) -> None:
         """As `check`. The hosts of a target model know and check its versions."""
@@ -127,11 +142,11 @@ class OipModels:
     async def statistics(self, name: ModelName | None, version: str) -> list[dict[str, Any]]:
         """Counts and durations since the start; of all endpoints if `name` is None.
 
-        `success.ns` covers all requests that ended, failed ones included. Executions are counted as
-        if each request had one row, since only the instance knows its rows.
+        Counts are of all versions of a model together.
         """
         if name is not None and name.target is not None and self._component(name) is None:
-            return [await self._of(name).statistics(name)]
+            row = await self._of(name).statistics(name)
+            return [target_statistics(row, self._delta_of(name))]
         names = self._endpoints_and_components() if name is None else [name]
         return [self._statistics(each, version) for each in names]
 
@@ -223,29 +238,21 @@ class OipModels:
     def _statistics(self, name: ModelName, version: str) -> dict[str, Any]:
         model = self.check(name, version)
         component = self._component(name)
-        succeeded = failed = ran = executions = 0.0
-        total_s = queue_s = run_s = 0.0
-        for totals in self._registry.of(name.endpoint, component) if self._registry else ():
-            for (_, outcome), count in totals.requests.items():
-                succeeded += count if outcome == "ok" else 0
-                failed += count if outcome in _FAILED else 0
-            total_s += totals.total_s.total
-            queue_s += totals.queue_s.total
-            run_s += totals.run_s.total
-            ran += totals.run_s.count
-            executions += sum(count / rows for rows, count in totals.batch_rows.items())
-        return {
-            "name": str(name),
-            "version": version or _versions(model)[-1],
-            "inference_count": int(ran),
-            "execution_count": round(executions),
-            "inference_stats": {
-                "success": {"count": int(succeeded), "ns": int(total_s * _NS_PER_S)},
-                "fail": {"count": int(failed), "ns": 0},
-                "queue": {"count": int(ran), "ns": int(queue_s * _NS_PER_S)},
-                "compute_infer": {"count": int(ran), "ns": int(run_s * _NS_PER_S)},
-            },
-        }
+        variants = self._registry.of(name.endpoint, component) if self._registry else ()
+        cache = self._registry.cache_counts(name.endpoint, component) if self._registry else None
+        return statistics_of(
+            str(name), version or _versions(model)[-1], inference_counts(variants), cache
+        )
+
+    def _delta_of(self, name: ModelName) -> ModelDelta:
+        """What hosts have reported of a target model."""
+        total = ModelDelta()
+        known = self._registry.models.variants if self._registry else {}
+        for (endpoint, _), models in known.items():
+            delta = models.shown.get(name.target or "") if endpoint == name.endpoint else None
+            if delta is not None:
+                total.add(delta)
+        return total
 
 
 def _check_version(model: dict[str, Any], name: str, version: str) -> None:

@@ -90,6 +90,8 @@ class Batching:
     queue_wait_s_max: float | None = (
         None  #: an item older than this is refused; None = its deadline alone
     )
+    timeout_override: bool = False  #: a caller's own timeout may make that wait shorter
+    preserves_order: bool = False  #: a copy answers in the order in which requests came
     buckets: tuple[int, ...] = ()  #: padded lengths, ascending; () = no length buckets
     priorities: int = 1  #: number of priority levels; 0 is served first
     priority_default: int = 0  #: level of a request that names none

@@ -182,6 +182,7 @@ def _batching(file: BatchingFile | None, reader: Reader) -> Batching:
         rows_preferred=file.rows_preferred,
         queue_rows_max=file.queue_rows_max,
         queue_wait_s_max=None if wait_ms is None else wait_ms / 1000,
+        timeout_override=wait_ms is not None,
         buckets=file.buckets,
         priorities=file.priorities,
         latency_s_p99_max=None if level_ms is None else level_ms / 1000,

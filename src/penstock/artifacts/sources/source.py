@@ -87,6 +87,7 @@ class ArtifactSettings:
     environments: EnvironmentSettings = field(default_factory=EnvironmentSettings)
     #: confines processes with models' code, except code of the artifacts that count as trusted
     isolation: bool = True
+    response_cache_bytes: int = 0  #: for answers that an instance keeps; 0 = it keeps none
     #: Large enough for any model of one machine: a 70B model in 16 bits is 140 GB.
     bytes_max: int = 256 * GIB
     files_max: int = 20_000  #: members of an archive, or files of a prefix or directory
@@ -105,6 +106,7 @@ class ArtifactSettings:
             trusted_artifacts=tuple(control.trusted_artifacts),
             closed=tuple(str(path.absolute()) for path in closed if path is not None),
             isolation=control.isolation,
+            response_cache_bytes=control.response_cache_bytes_max,
             environments=EnvironmentSettings.from_config(control),
         )
 

@@ -1,8 +1,8 @@
 """Triton's config.pbtxt as a `ModelDescription`.
 
 Settings of tensors, batches and lanes are taken over. A setting that would change answers and is
-not supported is refused by name. A setting that only tunes Triton itself (optimization, the
-response cache) is ignored. Each field means what Triton's model_config.proto says.
+not supported is refused by name. A setting that only tunes Triton itself (optimization) is
+ignored. Each field means what Triton's model_config.proto says.
 `triton_models.py` reads the repository's folders; this module sees text only.
 
 A sample of `model_warmup` becomes a request made of tensors, zero, random or from files in the
@@ -134,6 +134,7 @@ def parse_config(text: str, *, where: str = "config.pbtxt") -> TritonConfig:
         steps=_steps(top) if backend == ENSEMBLE else (),
     )
     _refuse_what_changes_answers(top)
+    _check_cache(top, config)
     top.ignore(*NO_EFFECT)
     top.done()
     return replace(config, whole=config_of(text, where=where))
@@ -218,8 +219,11 @@ def _batching(top: Fields, rows_max: int) -> Batching:
     default_level = dynamic.integer("default_priority_level", high=priorities)
     usual = _queue_policy(dynamic.message("default_queue_policy"))
     levels = _level_policies(dynamic, usual, priorities)
-    if dynamic.flag("preserve_ordering") and priorities > 1:
+    preserves_order = dynamic.flag("preserve_ordering")
+    if preserves_order and priorities > 1:
         raise dynamic.invalid("preserve_ordering", "true", "false with more than one level")
+    if preserves_order and any(level.delays for level in (usual, *levels)):
+        raise dynamic.invalid("preserve_ordering", "true", "false with timeout_action DELAY")
     dynamic.done()
     plain = all(level == usual and not level.delays for level in levels)
     return Batching(
@@ -228,6 +232,8 @@ def _batching(top: Fields, rows_max: int) -> Batching:
         rows_preferred=tuple(sorted(set(preferred))),
         queue_rows_max=(usual.rows_max if plain else 0) or Batching().queue_rows_max,
         queue_wait_s_max=usual.wait_s_max if plain else None,
+        timeout_override=usual.timeout_override,
+        preserves_order=preserves_order,
         priorities=priorities,
         priority_default=max(0, default_level - 1),
         levels=() if plain else levels,
@@ -253,12 +259,15 @@ def _queue_policy(policy: Fields | None) -> LevelPolicy:
         return LevelPolicy()
     delays = policy.choice("timeout_action", ("REJECT", "DELAY"), "REJECT") == "DELAY"
     wait_us = policy.integer("default_timeout_microseconds", high=3_600_000_000)
-    policy.flag("allow_timeout_override")  # a caller's own deadline always counts
+    override = policy.flag("allow_timeout_override")
     rows = policy.integer("max_queue_size", high=10_000_000)
     policy.done()
     wait_s_max = wait_us / 1_000_000 if wait_us else None
     return LevelPolicy(
-        rows_max=rows, wait_s_max=wait_s_max, delays=delays and wait_s_max is not None
+        rows_max=rows,
+        wait_s_max=wait_s_max,
+        delays=delays and wait_s_max is not None,
+        timeout_override=override,
     )
 
 
@@ -332,6 +341,18 @@ def _refuse_what_changes_answers(top: Fields) -> None:
     if agents is not None:
         _refuse(agents, "agents")
         agents.done()
+
+
+def _check_cache(top: Fields, config: TritonConfig) -> None:
+    """Triton's rule. The cache itself is made by who loads the model."""
+    cache = top.message("response_cache")
+    if cache is None:
+        return
+    enabled = cache.flag("enable")
+    cache.done()
+    if enabled and (config.sequences is not None or config.decoupled):
+        kind = "sequence_batching" if config.sequences is not None else "decoupled responses"
+        raise top.invalid("response_cache", "enabled", f"left out of a model with {kind}")
 
 
 def _refuse(fields: Fields, name: str, table: Mapping[str, tuple[str, str]] = REFUSED) -> None:

@@ -63,7 +63,7 @@ _TUNES: Final = "it tunes or prepares Triton itself and never changes an answer"
 _PLACED: Final = "the instance decides where a copy runs"
 #: Field of the top level -> why it is accepted and has no effect.
 NO_EFFECT: Final = dict.fromkeys(
-    ("optimization", "response_cache", "cc_model_filenames", "runtime", "metric_tags",
+    ("optimization", "cc_model_filenames", "runtime", "metric_tags",
      "model_operations", "model_metrics"),
     _TUNES,
 )  # fmt: skip
@@ -74,10 +74,7 @@ NO_EFFECT_OF_GROUPS: Final = dict.fromkeys(
 #: Read and checked, and without effect.
 READ_WITHOUT_EFFECT: Final = {
     "instance_group[].gpus": _PLACED,
-    "dynamic_batching.preserve_ordering": "replies name their request, so their order is free",
-    "dynamic_batching.default_queue_policy.allow_timeout_override": (
-        "a caller's own deadline always counts"
-    ),
+    "response_cache (of an ensemble)": "its models have caches of their own",
     "input[].format": "it says how to read the dims, and changes nothing",
     "sequence_batching.oldest.preserve_ordering": (
         "replies name their request, so their order is free"

@@ -164,9 +164,12 @@ class Batcher:
         priority: int = 0,
         deadline: float | None = None,
         alone: bool = False,
+        wait_s_max: float | None = None,
         now: float,
     ) -> list[Action]:
         """Queues an item of `rows` (>= 1) rows and `length` tokens, or refuses it.
+
+        `wait_s_max`: instead of that of its level's policy, where it is less.
 
         An item that is to run `alone` counts as a whole batch while it waits, so no other fits
         beside it.
@@ -229,7 +232,7 @@ class Batcher:
         self._queues[index].append(item)
         self._queue_rows += rows
         if self._policies:
-            self._watch(item, now)
+            self._watch(item, now, wait_s_max)
         self._bucket_rows[bucket] = bucket_rows = self._bucket_rows[bucket] + rows
         if self._level is not None:
             self._level.arrived(bucket, now)
@@ -713,12 +716,14 @@ class Batcher:
             return self._level_rows[level] + rows <= rows_max
         return True
 
-    def _watch(self, item: _Item, now: float) -> None:
+    def _watch(self, item: _Item, now: float, own_s: float | None) -> None:
         """Counts an item that is queued for its level, and notes when its wait there is over."""
         level = self._level_of(item[5])
         self._level_rows[level] += item[3]
         wait_s_max = self._policies[level].wait_s_max
         if wait_s_max is not None:
+            if own_s is not None:
+                wait_s_max = min(wait_s_max, own_s)
             heappush(self._timeouts, (now + wait_s_max, item))
             if len(self._timeouts) > _SWEEP_MIN + 2 * len(self._waiting):
                 waiting = self._waiting

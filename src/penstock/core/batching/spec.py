@@ -20,6 +20,7 @@ class LevelPolicy:
     #: True: an item that has waited so long lets all others of its level go first, and is served
     #: then (Triton's DELAY). False: it expires.
     delays: bool = False
+    timeout_override: bool = False  #: a caller's own timeout may make the wait shorter
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +35,8 @@ class BatchSpec:
     )
     #: s; > wait_s_max; None = only an item's deadline limits its wait
     queue_wait_s_max: float | None = None
+    timeout_override: bool = False  #: a caller's own timeout may make that wait shorter
+    preserves_order: bool = False  #: answers leave in the order in which their requests came
     rows_preferred: tuple[int, ...] = ()  #: preferred batch sizes, each in 1..rows_max
     buckets: tuple[int, ...] = ()  #: padded lengths, ascending; () = one bucket, reported as 0
     batches_ahead: int = 0  #: full batches that a busy lane may hold already, 0 or 1

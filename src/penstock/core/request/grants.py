@@ -36,6 +36,7 @@ CHANGE_SCHEDULES: Final = "ChangeSchedules"
 TRUST_ARTIFACT: Final = "TrustArtifact"
 #: register regions of shared memory, which are everybody's of the server's user
 SHARE_MEMORY: Final = "ShareMemory"
+CHANGE_LOG: Final = "ChangeLog"  #: set the level of the server's log
 CLOUDWATCH_FORM: Final = "CloudWatchForm"  #: a CloudWatch operation that only the body names
 UNKNOWN: Final = "Unknown"
 
@@ -43,7 +44,7 @@ _OPERATIONS: Final = {
     INVOKE: (INVOKE_ENDPOINT, SERVER_METADATA, MODEL_METADATA, LIST_SERVED_MODELS),
     OPERATE: (
         *(LOAD_TARGET_MODEL, READ_METRICS, READ_STATUS, CLOUDWATCH_FORM, CHANGE_TRAFFIC),
-        SHARE_MEMORY,
+        *(SHARE_MEMORY, CHANGE_LOG),
         # metrics and alarms
         *("PutMetricData", "GetMetricData", "GetMetricStatistics", "ListMetrics"),
         *("PutMetricAlarm", "PutCompositeAlarm", "DescribeAlarms", "DescribeAlarmsForMetric"),

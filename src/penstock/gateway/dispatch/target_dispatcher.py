@@ -178,6 +178,8 @@ class TargetDispatcher(ABC):
                         reply.run_us * 1e-6,
                         reply.batch_rows,
                         invocation.door,
+                        0,
+                        reply.lane_us * 1e-6,
                     )
                 else:
                     record_failure(invocation, status, total_s)

@@ -79,7 +79,7 @@ def in_rows(model: CodecModel, outputs: Tensors) -> bool:
 class Decoded:
     """A request's rows, and the encoder of its answer."""
 
-    __slots__ = ("encode", "metadata", "rows", "tensors")
+    __slots__ = ("cache_key", "encode", "metadata", "rows", "tensors")
 
     def __init__(
         self,
@@ -91,6 +91,8 @@ class Decoded:
         self.tensors = tensors
         self.rows = rows
         self.encode = encode
+        #: equal where requests are the same; empty: its model keeps no answers
+        self.cache_key = b""
         self.metadata = metadata  #: None where the form of the body has none
 
 

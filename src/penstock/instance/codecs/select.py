@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 import orjson
@@ -34,6 +35,9 @@ TENSOR_TYPES: Final = (
     TRITON_BINARY,
 )
 
+#: Doors whose parameters name the operation, and headers that the model sees.
+_OIP_DOORS: Final = ("oip", "oip-grpc")
+
 _HEADER_SIZE: Final = "json-header-size"
 _HEADER_SIZE_DIGITS_MAX: Final = 9
 
@@ -57,7 +61,7 @@ def is_oip_request(meta: RequestMeta, kind: str) -> bool:
 
 def operation_of(meta: RequestMeta) -> str:
     """The operation that a front door names beside the body; empty: there is none."""
-    if meta.parameters is None or meta.door not in ("oip", "oip-grpc"):
+    if meta.parameters is None or meta.door not in _OIP_DOORS:
         return ""
     return str(orjson.loads(meta.parameters).get("operation", ""))
 
@@ -65,6 +69,16 @@ def operation_of(meta: RequestMeta) -> str:
 def decode_tensors(model: CodecModel, meta: RequestMeta, body: bytes) -> Decoded:
     """Rows of a tensor model's request. Raises ModelError with the status that the model
     answers."""
+    decoded = _decoded(model, meta, body)
+    metadata = decoded.metadata
+    if metadata is not None and meta.parameters is not None and meta.door in _OIP_DOORS:
+        headers = orjson.loads(meta.parameters).get("headers")
+        if headers:
+            decoded.metadata = replace(metadata, parameters={**metadata.parameters, **headers})
+    return decoded
+
+
+def _decoded(model: CodecModel, meta: RequestMeta, body: bytes) -> Decoded:
     kind = media_type(meta.content_type)
     if kind == OIP_GRPC:
         return oip_grpc.decode(model, body)

@@ -11,7 +11,12 @@ from functools import partial
 from typing import Any, Protocol
 
 from penstock.core.batching.batcher import RunBatch
-from penstock.core.batching.caller_settings import deadline_of, level_of
+from penstock.core.batching.caller_settings import (
+    deadline_of,
+    level_of,
+    policy_of,
+    queue_wait_of,
+)
 from penstock.core.blame.poison_requests import WORKER_DIED_IN_COMPANY, reason_of_death
 from penstock.errors import ModelError, PenstockError
 from penstock.instance import broken, replies
@@ -86,13 +91,13 @@ class Batches(Work):
             self._answer_at_once(request, decoded)
             return
         rows_max = copy.spec.rows_max
-        priority, deadline = self._asked(request, decoded, now)
+        priority, deadline, wait = self._asked(request, decoded, now)
         if decoded.rows <= rows_max:
             request.data = data
             request.rows = decoded.rows
             request.number = copy.driver.add(
                 request, rows=decoded.rows, length=length, priority=priority,
-                deadline=deadline, alone=request.alone, now=now,
+                deadline=deadline, alone=request.alone, now=now, **wait,
             )  # fmt: skip
             return
         queue_rows_max = copy.spec.queue_rows_max
@@ -121,7 +126,7 @@ class Batches(Work):
                 return
             part.number = copy.driver.add(
                 part, rows=part.rows, length=length, priority=priority,
-                deadline=deadline, alone=request.alone, now=now,
+                deadline=deadline, alone=request.alone, now=now, **wait,
             )  # fmt: skip
 
     def _answer_at_once(self, request: Request, decoded: Decoded) -> None:
@@ -130,17 +135,22 @@ class Batches(Work):
         self._copy.requests += 1
         self._copy.answer(request, frames.encode_reply(request.ident, meta=meta, body=body))
 
-    def _asked(self, request: Request, decoded: Decoded, now: float) -> tuple[int, float | None]:
-        """(level, deadline), with what its caller says of them."""
+    def _asked(
+        self, request: Request, decoded: Decoded, now: float
+    ) -> tuple[int, float | None, dict[str, float]]:
+        """(level, deadline, more for the queue), with what its caller says of them."""
         metadata, spec = decoded.metadata, self._copy.spec
-        priority = max(request.priority, self._priority_default)
+        level = max(request.priority, self._priority_default)
         if metadata is None or not (metadata.priority or metadata.timeout_us):
-            return priority, request.deadline
-        level = level_of(metadata.priority, otherwise=priority, levels=spec.priorities)
-        timeout_s = metadata.timeout_us / 1e6
-        return level, deadline_of(
-            request.deadline, timeout_s, queue_wait_s_max=spec.queue_wait_s_max, now=now
-        )
+            return level, request.deadline, {}
+        level = level_of(metadata.priority, otherwise=level, levels=spec.priorities)
+        policy = policy_of(spec, level)
+        wait_s = queue_wait_of(metadata.timeout_us / 1e6, policy)
+        if wait_s is None:
+            return level, request.deadline, {}
+        if policy.delays:
+            return level, request.deadline, {"wait_s_max": wait_s}
+        return level, deadline_of(request.deadline, wait_s, now=now), {}
 
     def status(self) -> dict[str, Any]:
         status: Callable[[], dict[str, Any]] = getattr(self.engine, "status", dict)
@@ -278,7 +288,7 @@ class Batches(Work):
         action = run.action
         self._copy.requests += 1
         if request.parts is None:
-            lane_us = run_us * request.rows // action.rows
+            lane_us = run_us * request.rows // (action.rows or 1)
         else:
             lane_us = min(request.lane_us, _US_MAX)
         self._copy.answer(

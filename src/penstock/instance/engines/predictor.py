@@ -41,6 +41,8 @@ _OFFERED: Final = {CSV: answers.AFTER_CSV, NPY: answers.AFTER_NPY}
 class PredictorEngine(TensorBodies):
     """An item's data is (meta, body) for the worker; an empty meta goes with packed tensors."""
 
+    takes_tensors = False  #: its data are bodies, read by the model's process
+
     def __init__(self, runtime: Any, model: CodecModel) -> None:
         super().__init__(model)
         self._runtime = runtime

@@ -50,6 +50,8 @@ def join_rows(results: list[Tensors]) -> Tensors:
 class TensorBodies:
     """The handling of bodies that all tensor engines share, wherever their model runs."""
 
+    takes_tensors = True  #: its data are tensors by name
+
     def __init__(self, model: CodecModel) -> None:
         self.model = model
 

@@ -28,6 +28,7 @@ class VersionedEngine:
     def __init__(self, engines: Mapping[str, Any], default: str) -> None:
         self._engines = engines
         self._default = default
+        self.takes_tensors = all(getattr(each, "takes_tensors", False) for each in engines.values())
         self.shares_worker = any(getattr(each, "shares_worker", False) for each in engines.values())
 
     def decode(self, meta: bytes, body: bytes) -> tuple[Decoded, Any, int]:

@@ -76,6 +76,8 @@ def batch_spec(
         lanes=lanes,
         queue_rows_max=max(rows_max, batching.queue_rows_max),
         queue_wait_s_max=batching.queue_wait_s_max,
+        timeout_override=batching.timeout_override,
+        preserves_order=batching.preserves_order,
         rows_preferred=tuple(rows for rows in batching.rows_preferred if 1 <= rows <= rows_max),
         buckets=batching.buckets,
         batches_ahead=int(ahead),

@@ -232,6 +232,7 @@ async def prepared(
         log=_model_log(call),
         phase=phase,
         offline=of_job(call.endpoint),
+        response_cache_bytes=settings.artifact.response_cache_bytes,
     )
     await asyncio.to_thread(isolated.check, context)
     provider = Provider(_environments_dir(settings), settings.artifact.environments)

@@ -21,6 +21,7 @@ from penstock.instance.codecs.base import CodecModel
 from penstock.instance.codecs.generation import triton_tensors
 from penstock.instance.copy import Work
 from penstock.instance.engines.batches import Batches
+from penstock.instance.engines.cached import batches_for
 from penstock.instance.engines.decoupled import DecoupledBatches, DecoupledEngine
 from penstock.instance.engines.lane_threads import LaneThreads, Pinning
 from penstock.instance.engines.pipeline import EnsembleSteps, PipelineSteps
@@ -48,11 +49,11 @@ from penstock.instance.loading.loaded import Loaded
 from penstock.instance.loading.phases import WARMING_UP
 from penstock.instance.loading.proof_here import proof_here
 from penstock.instance.loading.triton_tensors import (
-    check_kinds,
     completed,
     completed_by_code,
     reshaped,
     reshapes_of,
+    with_kinds,
 )
 from penstock.instance.loading.versions import with_versions
 from penstock.runtimes import registry
@@ -88,7 +89,8 @@ async def start(context: LoadContext, listener: LaneListener) -> Loaded:
 
 async def start_one(context: LoadContext, listener: LaneListener) -> Loaded:
     """Starts one model of any kind, in all its versions."""
-    check_kinds(context.description, context.accelerators)
+    description = with_kinds(context.description, context.accelerators)
+    context = dataclasses.replace(context, description=description)
     if context.description.other_versions:
         return await with_versions(context, listener, _start_version)
     return await _start_version(context, listener)
@@ -183,7 +185,7 @@ def _batches(context: LoadContext, engine: Any, model: CodecModel) -> Batches:
     """The work of a model with or without state. Raises ModelError."""
     sequences = context.description.sequences
     if sequences is None:
-        return Batches(engine, context.description.batching.priority_default)
+        return batches_for(context, engine)
     if context.target_model:
         raise ModelError(
             "sequences-of-target-model",
@@ -302,6 +304,7 @@ async def _payload_model(context: LoadContext, listener: LaneListener) -> Loaded
     if description.decoupled:
         engine = DecoupledEngine(runtime, model, reshapes_of(description))
         work, told = DecoupledBatches(engine, runtime), told | {"decoupled": True}
+        spec = dataclasses.replace(spec, preserves_order=False)  # only its streams have an order
     return Loaded(
         runtime=runtime,
         work=work,

@@ -27,19 +27,37 @@ ROWS_MAX_DERIVED: Final = 4
 Specs = tuple[TensorSpec, ...]
 
 
-def check_kinds(description: ModelDescription, accelerators: int) -> None:
-    """Raises ModelError (`gpu-missing`) where a group asks for a GPU, and there is none: so does
-    Triton."""
+def with_kinds(description: ModelDescription, accelerators: int) -> ModelDescription:
+    """The description with the kind and the GPUs of each instance group, as Triton decides them:
+    KIND_AUTO is on GPUs where there are any and it names no other, and KIND_GPU without `gpus` is
+    on all of them.
+
+    Raises ModelError: `gpu-missing`, where a group asks for a GPU that is not there.
+    """
     facts = description.triton
-    for group in facts.config.get("instance_group", ()) if facts is not None else ():
-        if group["kind"] == "KIND_GPU" and not accelerators:
-            raise ModelError(
-                "gpu-missing",
-                f"config.pbtxt: instance_group {group['name']!r} has kind KIND_GPU, and the "
-                "instance has no GPU",
-                hint="Leave kind out, or write KIND_CPU; or deploy it on an instance type with "
-                "GPUs.",
-            )
+    if facts is None or not facts.config.get("instance_group"):
+        return description
+    groups = [_with_kind(group, accelerators) for group in facts.config["instance_group"]]
+    config = {**facts.config, "instance_group": groups}
+    return dataclasses.replace(description, triton=dataclasses.replace(facts, config=config))
+
+
+def _with_kind(group: dict[str, Any], accelerators: int) -> dict[str, Any]:
+    kind, gpus = group["kind"], group["gpus"]
+    missing = [gpu for gpu in gpus if gpu >= accelerators]
+    if kind == "KIND_AUTO":
+        kind = "KIND_GPU" if accelerators and not missing else "KIND_CPU"
+    elif kind == "KIND_GPU" and (missing or not accelerators):
+        has = f"GPUs 0 to {accelerators - 1}" if accelerators else "no GPU"
+        what = f"asks for GPU {missing[0]}" if accelerators else "has kind KIND_GPU"
+        raise ModelError(
+            "gpu-missing",
+            f"config.pbtxt: instance_group {group['name']!r} {what}, and the instance has {has}",
+            hint="Leave kind out, or write KIND_CPU; or deploy it on an instance type with GPUs.",
+        )
+    if kind != "KIND_GPU":
+        gpus = []
+    return {**group, "kind": kind, "gpus": gpus or list(range(accelerators * (kind == "KIND_GPU")))}
 
 
 def completed(description: ModelDescription, inputs: Specs, outputs: Specs) -> ModelDescription:

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from penstock.cleanup import shielded
 from penstock.errors import ModelError, PenstockError
 from penstock.instance.engines.batches import Batches
+from penstock.instance.engines.cached import CachedBatches, batches_for
 from penstock.instance.engines.versions import VersionedEngine
 from penstock.instance.loading.loaded import Loaded
 from penstock.runtimes.base import LaneListener, LoadContext
@@ -34,14 +35,14 @@ async def with_versions(context: LoadContext, listener: LaneListener, start: Sta
         await shielded(loaded.close())
         raise
     engine = VersionedEngine(engines, description.version)
-    loaded.work = Batches(engine, description.batching.priority_default)
+    loaded.work = batches_for(context, engine)
     loaded.taken = engine.taken
     loaded.described["versions"] = sorted(engines, key=int)
     return loaded
 
 
 def _engine(loaded: Loaded) -> object:
-    if type(loaded.work) is not Batches:
+    if not isinstance(loaded.work, Batches) or type(loaded.work) not in (Batches, CachedBatches):
         raise ModelError(
             "versions-not-stateless",
             "several versions are served of models whose requests stand alone: not of one with "

@@ -6,7 +6,6 @@ The hot path adds integers and appends numbers to a flat array. About once a sec
 
 from __future__ import annotations
 
-import struct
 from array import array
 from typing import Any, Final
 
@@ -19,8 +18,7 @@ from penstock.wire import frames
 
 _MICROSECONDS: Final = 1e6
 _KIND_AT: Final = 4  #: byte of the kind in a frame's head, which `frames.HEAD` defines
-#: Layout after the head: status, (batch rows and lane, not read), queue and run in microseconds.
-_REPLY_TIMES: Final = struct.Struct("<H4xII")
+_CACHE_HIT: Final = frames.BATCH_REASON_CODES["cache-hit"]
 _MODEL_ERROR_STATUS: Final = ModelError("", "").status
 
 
@@ -30,13 +28,14 @@ class ModelCounts:
 
     __slots__ = (
         "_busy_s", "_busy_since", "_changed", "_delta", "_footprint", "_latency_us", "_run_us",
-        "_seen_until", "hits", "misses", "resident",
+        "_seen_until", "cached", "hits", "misses", "resident",
     )  # fmt: skip
 
     def __init__(self) -> None:
         self.hits = 0  #: requests since the last delta that found it loaded
         self.misses = 0  #: requests since the last delta that had to wait for a load
         self.resident = False  #: True while it is loaded
+        self.cached = False  #: whether it has a response cache
         self._delta = ModelDelta()
         self._changed = False
         self._latency_us = array("d")
@@ -64,12 +63,26 @@ class ModelCounts:
         self._changed = True
         kind = frame[_KIND_AT]
         if kind in (frames.REPLY, frames.END):
-            _, queue_us, run_us = _REPLY_TIMES.unpack_from(frame, frames.HEAD.size)
-            self._delta.answered += 1
-            self._latency_us.append(queue_us + run_us)
+            self._reply(*frames.REPLY_HEAD.unpack_from(frame, frames.HEAD.size))
         elif kind == frames.ERROR:
-            status, _, _ = _REPLY_TIMES.unpack_from(frame, frames.HEAD.size)
-            self._error(status)
+            self._error(frames.REPLY_HEAD.unpack_from(frame, frames.HEAD.size)[0])
+
+    def _reply(
+        self, _: int, rows: int, lane: int, reason: int, queue_us: int, run_us: int, lane_us: int
+    ) -> None:
+        delta = self._delta
+        delta.answered += 1
+        self._latency_us.append(queue_us + run_us)
+        delta.queue_s += queue_us / _MICROSECONDS
+        delta.model_s += run_us / _MICROSECONDS
+        if rows:
+            # its own share of the batch, by its rows; a time of 0 was too short to tell
+            share = lane_us / run_us if lane_us and run_us else 1 / rows
+            delta.executions += share
+            delta.inferences += rows * share
+        if self.cached:
+            delta.cache_hits += reason == _CACHE_HIT
+            delta.cache_misses += reason != _CACHE_HIT
 
     def refused(self, error: PenstockError) -> None:
         """Its host refused a request before a copy had it."""

@@ -19,6 +19,7 @@ from penstock.errors import NotNowError, PenstockError
 from penstock.instance import replies
 from penstock.instance.batcher_driver import CallAt
 from penstock.instance.copy import Elsewhere
+from penstock.instance.engines.cached import CachedBatches
 from penstock.instance.engines.lane_threads import LaneEvents
 from penstock.instance.models.explicit import Explicit
 from penstock.instance.models.idle_warm_up import IdleWarmUpDriver
@@ -137,6 +138,7 @@ class LoadsDriver:
             on_idle=partial(self._host.idle, target),
             on_answer=target.counts.answered,
         )
+        target.counts.cached = isinstance(took.loaded.work, CachedBatches)
         target.counts.loaded(took.model, took.seconds, self._now())
         events.attach(target.copy)
         self.used = took.used

@@ -81,6 +81,9 @@ class VariantDelta(GenerationCounts):
     ejections: dict[str, int] = field(default_factory=dict)
     #: rows of the batch -> requests answered in such a batch
     batch_rows: dict[int, int] = field(default_factory=dict)
+    #: rows of the batch -> (batches, s that lanes ran them): the sums of the requests' own shares
+    runs: dict[int, tuple[float, float]] = field(default_factory=dict)
+    answered_s: float = 0.0  #: the part of `total_s` that is of requests without an error
     #: wall second -> requests in flight at its sample
     concurrency: dict[int, int] = field(default_factory=dict)
     total_s: Sketch = field(default_factory=Sketch)
@@ -122,6 +125,8 @@ class VariantRecorder:
         self._outcomes: dict[tuple[int, int, str], int] = {}
         self._refusals: dict[tuple[str, int, str], int] = {}
         self._batch_rows: dict[int, int] = {}
+        self._runs: dict[int, tuple[float, float]] = {}
+        self._answered_s = 0.0
         self._no_capacity = 0
         self._total_s = array("d")
         self._queue_s = array("d")
@@ -144,6 +149,7 @@ class VariantRecorder:
         batch_rows: int = 0,
         door: str = "runtime",
         model_status: int = 0,
+        lane_s: float = 0.0,
     ) -> None:
         """The last byte of the answer was written.
 
@@ -155,6 +161,8 @@ class VariantRecorder:
             batch_rows: rows of the batch in which it was answered; 0 if there was none.
             door: the front door of the request, as in `RequestMeta.door`.
             model_status: the status of a failed model, or its equivalent; 0 if it did not fail.
+            lane_s: the request's own share of `run_s`, by its rows; 0 if that is not known, and
+                then it is taken for one row.
         """
         self.in_flight -= 1
         key = (status, model_status, door)
@@ -166,6 +174,13 @@ class VariantRecorder:
         if batch_rows:
             rows = self._batch_rows
             rows[batch_rows] = rows.get(batch_rows, 0) + 1
+        if status < 400 and not model_status:
+            self._answered_s += total_s
+            if batch_rows:
+                known = lane_s > 0.0 < run_s
+                share = lane_s / run_s if known else 1.0 / batch_rows
+                batches, lanes_s = self._runs.get(batch_rows, (0.0, 0.0))
+                self._runs[batch_rows] = batches + share, lanes_s + share * run_s
 
     def cancelled(self, door: str = "runtime") -> None:
         """The client went away while the request was in flight."""
@@ -255,6 +270,8 @@ class VariantRecorder:
         delta.outcomes, self._outcomes = self._outcomes, {}
         delta.refusals, self._refusals = self._refusals, {}
         delta.batch_rows, self._batch_rows = self._batch_rows, {}
+        delta.runs, self._runs = self._runs, {}
+        delta.answered_s, self._answered_s = self._answered_s, 0.0
         delta.no_capacity, self._no_capacity = self._no_capacity, 0
         return delta
 
@@ -265,7 +282,7 @@ def _emptied(buffer: array[float]) -> npt.NDArray[np.float64]:
     return values
 
 
-FORMAT: Final = 2
+FORMAT: Final = 3
 PoolId = tuple[str, str, str]  #: (endpoint, variant, component; "" = none)
 
 

@@ -42,7 +42,7 @@ from penstock.metrics.series.series import MetricKey, metric_key
 from penstock.metrics.series.statistics import StatisticSet
 from penstock.metrics.series.store import MetricStore
 from penstock.metrics.utilization.cost import Charge
-from penstock.metrics.utilization.instances import InstanceSample, instance_metrics
+from penstock.metrics.utilization.instances import CacheCounts, InstanceSample, instance_metrics
 
 OWN_NAMESPACE: Final = "Penstock"  #: namespace of metrics that AWS has no name for
 EXPIRE_EVERY_S: Final = 60
@@ -80,6 +80,8 @@ class MetricRegistry:
         #: variant -> (component, part of the start) -> s until its last copy was ready
         self.ready_s: dict[VariantId, dict[tuple[str, str], float]] = {}
         self.instances: dict[str, InstanceSample] = {}  #: instance -> its latest sample
+        #: what the response caches of a pool's copies did since the start
+        self._caches: dict[PoolId, CacheCounts] = {}
         self.models = ModelRegistry(store)  #: target models of multi-model variants
         self.work = WorkCounts()  #: what this server does besides requests
         self.loop_lag = LoopLag()  #: lag of this process's loop; the owner of the loop starts it
@@ -160,9 +162,25 @@ class MetricRegistry:
             if key[0] == endpoint and component in parts
         ]
 
+    def cache_counts(self, endpoint: str, component: str | None = None) -> CacheCounts | None:
+        """What the response caches of a model did since the start; None where it has none."""
+        found = [
+            one for key, one in self._caches.items() if key[::2] == (endpoint, component or "")
+        ]
+        if not found:
+            return None
+        total = CacheCounts()
+        for one in found:
+            total.add(one)
+        return total
+
     def add_instance_sample(self, sample: InstanceSample, now: float) -> None:
         """Publishes one measurement of an instance, taken at wall time `now`."""
         self.instances[sample.instance_id] = sample
+        for copy in sample.copies:
+            if copy.cache is not None:
+                pool = sample.endpoint, sample.variant, copy.component
+                self._caches.setdefault(pool, CacheCounts()).add(copy.cache)
         if self._store is not None:
             publishing = self._publishing.get((sample.endpoint, sample.variant), ALWAYS)
             at, fine = publishing.point(now)
@@ -400,6 +418,7 @@ class MetricRegistry:
         for component in list(self.components.get(variant_id, {})):
             self._drop_component((*variant_id, component), now)
         self.models.remove(variant_id)
+        self._caches.pop((*variant_id, ""), None)
         for table in self._by_variant():
             table.pop(variant_id, None)
         for pool in [pool for pool in self._recorders if pool[:2] == variant_id]:
@@ -411,6 +430,7 @@ class MetricRegistry:
             self._publish_windows(pool, parts.pop(pool[2]), now, final=True)
         self.component_copies.get(pool[:2], {}).pop(pool[2], None)
         self._recorders.pop(pool, None)
+        self._caches.pop(pool, None)
 
     def _since(self, now: float) -> float:
         """When the counts being taken began: counts up to the turn of a window belong to the old

@@ -80,6 +80,11 @@ class VariantTotals(GenerationCounts):
     ejections: dict[str, int] = field(default_factory=dict)
     failures: int = 0  #: requests that ended with an error that is not the caller's (5XX)
     batch_rows: dict[int, int] = field(default_factory=dict)  #: rows of the batch -> requests
+    #: rows of the batch -> (batches, s that lanes ran them)
+    runs: dict[int, tuple[float, float]] = field(default_factory=dict)
+    answered_s: float = 0.0  #: the part of `total_s` that is of requests without an error
+    #: wall second after which the last request that reached the model was counted; 0 = none was
+    ran_at: float = 0.0
     #: source process -> requests in flight there
     in_flight: dict[str, int] = field(default_factory=dict)
     #: for an adapter reported by other processes: the component whose copies it shares
@@ -108,6 +113,12 @@ class VariantTotals(GenerationCounts):
             _increase(self.ejections, reason, count)
         for rows, count in delta.batch_rows.items():
             _increase(self.batch_rows, rows, count)
+        for rows, (batches, lanes_s) in delta.runs.items():
+            before = self.runs.get(rows, (0.0, 0.0))
+            self.runs[rows] = before[0] + batches, before[1] + lanes_s
+        self.answered_s += delta.answered_s
+        if delta.run_s.count:
+            self.ran_at = max(self.ran_at, since)
         self.total_s.merge(delta.total_s)
         self.queue_s.merge(delta.queue_s)
         self.run_s.merge(delta.run_s)

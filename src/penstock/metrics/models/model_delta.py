@@ -31,23 +31,32 @@ class ModelDelta:
             load.
         run_s: time that lanes were busy: the model's compute time.
         resident_s, idle_s: time loaded; time loaded with nothing to answer.
+        queue_s, model_s: of answered requests, in the copy's queue; in the model.
+        inferences, executions: rows that were computed; runs of the model.
+        cache_hits, cache_misses: answers from its response cache, and others, where it has one.
         byte_s, accelerator_byte_s: its memory times the time that it was loaded.
         unloads: reason -> number of times.
     """
 
     INTEGERS: Final = (
         "hits", "misses", "answered", "model_errors", "other_errors", "loads_failed",
+        "cache_hits", "cache_misses",
     )  # fmt: skip
-    SECONDS: Final = ("run_s", "resident_s", "idle_s", "byte_s", "accelerator_byte_s")
+    SUMS: Final = (
+        "run_s", "resident_s", "idle_s", "byte_s", "accelerator_byte_s", "queue_s", "model_s",
+        "inferences", "executions",
+    )  # fmt: skip
     SKETCHES: Final = ("wait_us", "download_us", "load_us", "unload_us", "latency_us")
 
-    __slots__ = (*INTEGERS, *SECONDS, *SKETCHES, "unloads")
+    __slots__ = (*INTEGERS, *SUMS, *SKETCHES, "unloads")
 
     def __init__(self) -> None:
         self.hits = self.misses = self.answered = self.loads_failed = 0
         self.model_errors = self.other_errors = 0
+        self.cache_hits = self.cache_misses = 0
         self.run_s = self.resident_s = self.idle_s = 0.0
         self.byte_s = self.accelerator_byte_s = 0.0
+        self.queue_s = self.model_s = self.inferences = self.executions = 0.0
         # Made on first use: there may be thousands of models, and most need none.
         self.wait_us: Sketch | None = None
         self.download_us: Sketch | None = None
@@ -86,7 +95,7 @@ class ModelDelta:
 
     def add(self, other: ModelDelta) -> None:
         """Adds all of `other`, which stays as it is."""
-        for name in (*self.INTEGERS, *self.SECONDS):
+        for name in (*self.INTEGERS, *self.SUMS):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         for name in self.SKETCHES:
             sketch: Sketch | None = getattr(other, name)
@@ -98,9 +107,7 @@ class ModelDelta:
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready."""
         told: dict[str, Any] = {
-            name: value
-            for name in (*self.INTEGERS, *self.SECONDS)
-            if (value := getattr(self, name))
+            name: value for name in (*self.INTEGERS, *self.SUMS) if (value := getattr(self, name))
         }
         for name in self.SKETCHES:
             sketch: Sketch | None = getattr(self, name)
@@ -119,7 +126,7 @@ class ModelDelta:
         delta = cls()
         for name in cls.INTEGERS:
             setattr(delta, name, int(fields.get(name, 0)))
-        for name in cls.SECONDS:
+        for name in cls.SUMS:
             setattr(delta, name, float(fields.get(name, 0.0)))
         for name in cls.SKETCHES:
             if name in fields:

@@ -37,6 +37,7 @@ from penstock.metrics.loop_lag import LagObserved
 from penstock.metrics.models.model_delta import ModelDelta
 from penstock.metrics.models.model_registry import VariantModels
 from penstock.metrics.page.code_families import code_families
+from penstock.metrics.page.triton_families import TritonFamilies, VersionOf
 from penstock.metrics.series.store import MetricStore
 from penstock.metrics.utilization.instances import InstanceSample, normalized
 
@@ -114,10 +115,20 @@ class PrometheusPage(MetricPage):
     """Renders `/metrics`; one per process."""
 
     def __init__(
-        self, registry: MetricRegistry, store: MetricStore | None = None, *, gateway: str = ""
+        self,
+        registry: MetricRegistry,
+        store: MetricStore | None = None,
+        *,
+        gateway: str = "",
+        version_of: VersionOf | None = None,
     ) -> None:
-        """`gateway`: the label of all rows if this is one process of several; empty: it is not."""
-        collector: Collector = PenstockCollector(registry, store)
+        """
+        Args:
+            gateway: the label of all rows if this is one process of several; empty: it is not.
+            version_of: for the families under Triton's names; None: they are not shown.
+        """
+        triton = TritonFamilies(registry, version_of) if version_of is not None else None
+        collector: Collector = PenstockCollector(registry, store, triton)
         super().__init__(_Labelled(collector, gateway) if gateway else collector)
 
 
@@ -138,11 +149,17 @@ class _Labelled(Collector):
 
 
 class PenstockCollector(Collector):
-    """Families of `catalogue.PROMETHEUS`, in its order."""
+    """Families of `catalogue.PROMETHEUS`, in its order, and those under Triton's names."""
 
-    def __init__(self, registry: MetricRegistry, store: MetricStore | None) -> None:
+    def __init__(
+        self,
+        registry: MetricRegistry,
+        store: MetricStore | None,
+        triton: TritonFamilies | None = None,
+    ) -> None:
         self._registry = registry
         self._store = store
+        self._triton = triton
 
     def collect(self) -> Iterator[Metric]:
         yield self._counted(catalogue.REQUESTS, lambda one: one.requests)
@@ -200,6 +217,8 @@ class PenstockCollector(Collector):
         build = InfoMetricFamily(catalogue.BUILD.name, catalogue.BUILD.help)
         build.add_metric([], {"version": penstock.__version__, "python": platform.python_version()})
         yield build
+        if self._triton is not None:
+            yield from self._triton.collect()
 
     def _parts(self) -> Iterator[tuple[tuple[str, str], tuple[str, ...], VariantTotals]]:
         """(variant, component, counts) of each component, or of the variant if it has none."""

@@ -5,7 +5,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from penstock.metrics.catalogue import catalogue, traffic_catalogue, work_catalogue
+from penstock.metrics.catalogue import (
+    catalogue,
+    traffic_catalogue,
+    triton_catalogue,
+    work_catalogue,
+)
 from penstock.metrics.page.pages import PROMETHEUS as STANDBY_FAMILIES
 from penstock.metrics.series.series import RETENTION
 
@@ -35,6 +40,15 @@ _WORK = """\
 ## Prometheus, of a server's other work
 
 On the same page: offline work, the database, and who leads.
+"""
+
+_TRITON = """\
+## Prometheus, under Triton's names
+
+On the same page with `telemetry.triton_metrics = true` (`PENSTOCK_TELEMETRY_TRITON_METRICS=true`),
+for dashboards made for Triton: one row per model, named as at `/v2`. A multi-model endpoint has the
+rows of its models, with the requests and the times that their hosts count. Counts are of all
+versions together, under the one that a request without a version gets.
 """
 
 _ORCHESTRATOR = """\
@@ -69,6 +83,8 @@ def render() -> str:
         + "\n",
         _WORK,
         _families(work_catalogue.PROMETHEUS),
+        _TRITON,
+        _families(triton_catalogue.PROMETHEUS),
         _ORCHESTRATOR,
         _families(traffic_catalogue.PROMETHEUS),
         _STANDBY,

@@ -18,6 +18,22 @@ NAMESPACE: Final = "/aws/sagemaker/Endpoints"
 _COUNTS: Final = ("LoadedModelCount", "SequencesRunning", "SequencesWaiting")
 
 
+@dataclass(slots=True)
+class CacheCounts:
+    """What response caches did, since the start or since the last sample."""
+
+    hits: int = 0
+    misses: int = 0
+    hit_s: float = 0.0  #: to look up and answer, of hits
+    miss_s: float = 0.0  #: to look up and keep the answer, of misses
+
+    def add(self, other: CacheCounts) -> None:
+        self.hits += other.hits
+        self.misses += other.misses
+        self.hit_s += other.hit_s
+        self.miss_s += other.miss_s
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopySample:
     """One measurement of one copy; percentages of what is reserved for it."""
@@ -27,6 +43,10 @@ class CopySample:
     memory_percent: float | None = None
     invocations: int | None = None  #: answered since the last sample; None: unknown
     in_flight: int = 0  #: requests on the instance that wait for the model, or are in it
+    queue_rows: int = 0  #: rows of those that wait
+    cache: CacheCounts | None = (
+        None  #: of its response cache since the last sample; None: it has none
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

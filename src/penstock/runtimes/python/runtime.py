@@ -249,7 +249,7 @@ class PythonRuntime:
         if not context.description.triton_python:
             walls = with_container_paths(walls, context)
         self._lanes = [
-            Lane(number, context, listener, init, environment, walls)
+            Lane(number, context, listener, {**init, "lane": number}, environment, walls)
             for number in range(self.lanes)
         ]
         self._metrics = CodeMetrics()

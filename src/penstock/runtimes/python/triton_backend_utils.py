@@ -147,12 +147,26 @@ def install(model_dir: str, init: dict[str, Any], changes: Changes) -> None:
 
 def arguments(init: dict[str, Any], version_dir: str) -> dict[str, str]:
     """The arguments of `initialize(args)`: strings only, as in Triton."""
+    kind, name, device = instance_of(init["config"], init.get("lane", 0), init["name"])
     return {
         "model_config": json.dumps(init["config"]),
-        "model_instance_kind": "CPU",
-        "model_instance_name": f"{init['name']}_0",
-        "model_instance_device_id": "0",
+        "model_instance_kind": kind,
+        "model_instance_name": name,
+        "model_instance_device_id": str(device),
         "model_repository": version_dir,
         "model_version": init["version"],
         "model_name": init["name"],
     }
+
+
+def instance_of(config: dict[str, Any], lane: int, model: str) -> tuple[str, str, int]:
+    """(kind, name, device) of the instance that this lane is, by the groups in their order."""
+    for group in config.get("instance_group", ()):
+        count = 0 if group.get("passive") else group["count"]
+        if lane < count:
+            gpus = group.get("gpus") or [0]
+            kind = group["kind"].removeprefix("KIND_").replace("AUTO", "CPU")
+            device = gpus[lane % len(gpus)] if kind == "GPU" else 0
+            return kind, f"{group['name']}_{lane}", device
+        lane -= count
+    return "CPU", f"{model}_{lane}", 0

@@ -65,11 +65,12 @@ class ModelConfig:
             tensors.append(tensor)
             return
         for key in tensor:
+            # A config.pbtxt says of each of its inputs whether it is optional, if only by default.
             value = known.get(key)
-            given = value not in (None, [], "TYPE_INVALID", False)
-            if given and value != tensor[key]:
+            if value not in (None, [], "TYPE_INVALID") and value != tensor[key]:
                 raise ValueError(
-                    f"{where} has {key} {tensor[key]!r}, and config.pbtxt has {value!r}"
+                    f"configuration expects {key} {value} for {kind} {tensor['name']!r}, model "
+                    f"provides {tensor[key]} in auto_complete_config of {self._name!r}"
                 )
         known.update(tensor)
 

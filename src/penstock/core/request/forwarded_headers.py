@@ -1,0 +1,73 @@
+"""Which headers of an inference request a model sees among its parameters.
+
+What Triton's `--http-header-forward-pattern` and `--grpc-header-forward-pattern` do. The operator
+names headers, or the beginnings of names; an expression, as Triton takes one, could cost any time
+with a stranger's names. Credentials are never passed on: they are for this server. Names that
+Triton keeps for its own parameters are refused, as Triton does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from penstock.errors import CallerError
+
+SETTING: Final = "listen.forward_headers"
+#: Of all names and values of one request. The head of a frame takes 64 KiB, with all else.
+FORWARDED_BYTES_MAX: Final = 16 << 10
+_CREDENTIALS: Final = frozenset({"authorization", "proxy-authorization"})
+_RESERVED: Final = frozenset(
+    ("sequence_id", "sequence_start", "sequence_end", "priority", "timeout", "headers",
+     "binary_data_output")
+)  # fmt: skip
+_RESERVED_PREFIX: Final = "triton_"
+
+
+class HeaderForwarding:
+    def __init__(self, names: Sequence[str]) -> None:
+        """`names`: whatever their case; with `*` behind it, a name is the beginning of others.
+
+        Raises CallerError (`header-name-invalid`) for an empty one, or a `*` elsewhere.
+        """
+        for name in names:
+            if not name or "*" in name[:-1]:
+                raise CallerError(
+                    "header-name-invalid",
+                    f"{SETTING} has {name[:200]!r}",
+                    hint="Give names of headers; a * is at the end of one, as in x-tenant-*.",
+                )
+        lower = [name.lower() for name in names]
+        self._names = frozenset(name for name in lower if not name.endswith("*"))
+        self._beginnings = tuple(name[:-1] for name in lower if name.endswith("*"))
+        self.on = bool(names)
+
+    def chosen(self, headers: Iterable[tuple[str, str]]) -> dict[str, str]:
+        """The headers to pass on; values of one name are joined by commas.
+
+        Raises CallerError: `header-reserved`, `headers-too-large`.
+        """
+        found: dict[str, str] = {}
+        size = 0
+        for name, value in headers:
+            lower = name.lower()
+            named = lower in self._names or lower.startswith(self._beginnings)
+            if not named or lower in _CREDENTIALS:
+                continue
+            if name in _RESERVED or name.startswith(_RESERVED_PREFIX):
+                raise CallerError(
+                    "header-reserved",
+                    f"Header {name!r} is reserved for Triton usage and cannot be forwarded.",
+                    hint="Give the header another name.",
+                )
+            size += len(name) + len(value)
+            found[name] = f"{found[name]},{value}" if name in found else value
+        if size > FORWARDED_BYTES_MAX:
+            raise CallerError(
+                "headers-too-large",
+                f"The headers that are passed on to the model have {size} bytes,"
+                f" {FORWARDED_BYTES_MAX} at most.",
+                hint=f"Send less in the headers that {SETTING} names.",
+                status=431,
+            )
+        return found

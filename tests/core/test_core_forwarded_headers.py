@@ -1,0 +1,52 @@
+"""Which headers a model sees."""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock.core.request.forwarded_headers import FORWARDED_BYTES_MAX, HeaderForwarding
+from penstock.errors import CallerError
+
+HEADERS = [("X-Tenant", "a"), ("x-tenant-id", "b"), ("Authorization", "Bearer k"), ("Accept", "c")]
+
+
+@pytest.mark.parametrize(
+    ("names", "chosen"),
+    [
+        (["x-tenant"], {"X-Tenant": "a"}),
+        (["X-TENANT*"], {"X-Tenant": "a", "x-tenant-id": "b"}),
+        (["x-tenant-*", "accept"], {"x-tenant-id": "b", "Accept": "c"}),
+        (["nothing"], {}),
+        (["*"], {"X-Tenant": "a", "x-tenant-id": "b", "Accept": "c"}),  # never credentials
+        (["authorization"], {}),
+    ],
+)
+def test_headers_are_named_or_their_beginnings(names: list[str], chosen: dict[str, str]) -> None:
+    assert HeaderForwarding(names).chosen(HEADERS) == chosen
+
+
+def test_values_of_one_name_are_joined() -> None:
+    assert HeaderForwarding(["x"]).chosen([("x", "1"), ("x", "2")]) == {"x": "1,2"}
+
+
+@pytest.mark.parametrize("name", ["priority", "timeout", "headers", "sequence_id", "triton_x"])
+def test_names_that_triton_keeps_are_refused(name: str) -> None:
+    with pytest.raises(CallerError, match="is reserved for Triton usage"):
+        HeaderForwarding(["*"]).chosen([(name, "1")])
+
+
+def test_they_are_bounded() -> None:
+    with pytest.raises(CallerError) as caught:
+        HeaderForwarding(["x"]).chosen([("x", "a" * FORWARDED_BYTES_MAX)])
+    assert (caught.value.code, caught.value.status) == ("headers-too-large", 431)
+
+
+def test_it_is_off_without_names() -> None:
+    assert not HeaderForwarding(()).on
+    assert HeaderForwarding(()).chosen(HEADERS) == {}
+
+
+@pytest.mark.parametrize("name", ["", "x*y", "**"])
+def test_a_wrong_name_is_refused(name: str) -> None:
+    with pytest.raises(CallerError, match=r"listen\.forward_headers"):
+        HeaderForwarding([name])
