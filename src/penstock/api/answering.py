@@ -7,6 +7,8 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from typing import TypeVar
 
+import orjson
+
 from penstock.api.model_names import ModelName
 from penstock.errors import CallerError
 from penstock.gateway.dispatch.dispatcher import Dispatcher
@@ -69,6 +71,15 @@ def bound(dispatcher: Dispatcher, name: ModelName) -> tuple[str | None, str | No
     """(target model, inference component): which of the two a name has, if any."""
     takes = name.target is not None and dispatcher.takes_components(name.endpoint)
     return (None, name.target) if takes else (name.target, None)
+
+
+def door_parameters(**given: str) -> str | None:
+    """`RequestMeta.parameters`: what a door says besides the body, without what is empty.
+
+    `model`: the served name that the answer carries, in place of the model's own.
+    """
+    said = {name: value for name, value in given.items() if value}
+    return orjson.dumps(said).decode() if said else None
 
 
 def only(call: Call, *methods: bytes) -> None:

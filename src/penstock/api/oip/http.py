@@ -17,7 +17,7 @@ from typing import Any
 
 import orjson
 
-from penstock.api.answering import JsonResponder, bound, kept, only
+from penstock.api.answering import JsonResponder, bound, door_parameters, kept, only
 from penstock.api.model_names import (
     GENERATE_STREAM,
     INFERS,
@@ -64,8 +64,8 @@ INTEREST = (HEADER_LENGTH, CONTENT_ENCODING, DEADLINE_MS)
 
 _LENGTH_DIGITS_MAX = 10
 _JSON_HEAD = b"content-type: application/json\r\n"
-#: (content type, length header, version, target model)
-_MetaKey = tuple[bytes | None, bytes | None, str, str | None]
+#: (content type, length header, version, target model, served name)
+_MetaKey = tuple[bytes | None, bytes | None, str, str | None, str]
 #: Bound against a small body that inflates: tensors above 1 MiB hardly ever compress this much.
 _RATIO_MAX = 100
 _INFLATED_FREE_BYTES = 1 << 20
@@ -88,6 +88,7 @@ class OipDoor(JsonResponder):
         super().__init__(dispatcher)
         self._dispatcher = dispatcher
         self._models = models
+        self._served = dispatcher.served
         self._extensions = OipExtensions(models)
         self._shared = models.shared
         self._tensors = SharedTensors(
@@ -101,6 +102,7 @@ class OipDoor(JsonResponder):
         self._targets: dict[
             bytes, OipTarget
         ] = {}  #: request target of an inference -> what it names
+        dispatcher.served.on_change.append(self._targets.clear)
         self._metas: dict[_MetaKey, bytes] = {}
         self._asking: set[asyncio.Task[None]] = set()
         #: path after /v2 -> what answers a GET
@@ -209,7 +211,7 @@ class OipDoor(JsonResponder):
             call.affinity = Affinity(model=model, component=component)
         action = target.action
         if action == "infer":
-            key = (call.content_type, length, target.version, model)
+            key = (call.content_type, length, target.version, model, name.served)
             call.meta = self._metas.get(key) or self._learn_meta(key, target)
         else:
             call.meta = self._generate_meta(target, model)
@@ -221,7 +223,7 @@ class OipDoor(JsonResponder):
         self._dispatcher.invoke(call)
 
     def _learn_meta(self, key: _MetaKey, target: OipTarget) -> bytes:
-        content_type, length, version, target_model = key
+        content_type, length, version, target_model, served = key
         self._check_version(target)
         json_header_bytes = None
         if length is not None:
@@ -239,11 +241,12 @@ class OipDoor(JsonResponder):
                 target_model=target_model,
                 json_header_bytes=json_header_bytes,
                 door="oip",
-                parameters=orjson.dumps({"version": version}).decode() if version else None,
+                parameters=door_parameters(version=version, model=served),
             )
         )
         if not version:  # a version is checked each time, since an update may remove it
-            kept(self._metas, key, meta, (content_type or b"") + (target_model or "").encode())
+            chosen = (content_type or b"") + (target_model or "").encode() + served.encode()
+            kept(self._metas, key, meta, chosen)
         return meta
 
     def _check_version(self, target: OipTarget) -> None:
@@ -254,15 +257,14 @@ class OipDoor(JsonResponder):
         """The meta of a generation. A generation takes so long that caching this is not worth
         it."""
         self._check_version(target)
-        parameters = {"operation": target.action}
-        if target.version:
-            parameters["version"] = target.version
         return encode_request_meta(
             RequestMeta(
                 content_type="application/json",
                 target_model=model,
                 door="oip",
-                parameters=orjson.dumps(parameters).decode(),
+                parameters=door_parameters(
+                    operation=target.action, version=target.version, model=target.model.served
+                ),
             )
         )
 
@@ -275,7 +277,7 @@ class OipDoor(JsonResponder):
             raise not_found(path)
         parts = parts_of(path)
         if parts[:1] == ["models"] and len(parts) > 1 and parts[1:] != ["stats"]:
-            target = model_target(parts[1:], path)
+            target = model_target(parts[1:], path, self._served)
             if target.action in INFERS:
                 only(call, b"POST")
                 kept(self._targets, call.url, target, call.url)
@@ -327,7 +329,7 @@ class OipDoor(JsonResponder):
             return
         if parts[:1] != ["models"]:
             raise not_found(call.path)
-        target = repository_target(parts[1:], call.path)
+        target = repository_target(parts[1:], call.path, self._served)
         only(call, b"POST")
         if target.action == "unload":
             self._later(call, self._models.unload(target.model))

@@ -16,8 +16,8 @@ from typing import Any
 
 import orjson
 
-from penstock.api.answering import JsonResponder, bound, only
-from penstock.api.model_names import ModelName, endpoint_of
+from penstock.api.answering import JsonResponder, bound, door_parameters, only
+from penstock.api.model_names import ModelName, endpoint_of, parse
 from penstock.api.openai import errors
 from penstock.api.openai.request import (
     PREFIX,
@@ -38,7 +38,7 @@ from penstock.api.runtime.request import (
     inference_component,
     target_model,
 )
-from penstock.errors import PenstockError
+from penstock.errors import CallerError, PenstockError
 from penstock.gateway.dispatch.dispatcher import Dispatcher
 from penstock.gateway.dispatch.invocation import Affinity, Invocation
 from penstock.gateway.dispatch.streaming import StreamObserved
@@ -66,30 +66,38 @@ class OpenAiModels:
         return {"object": "list", "data": [self._card(name) for name in names if self._has(name)]}
 
     def _models_of(self, name: str) -> list[str]:
-        """The endpoint's model names; an endpoint of components has one for each."""
+        """The endpoint's model names; an endpoint of components has one for each. Then the names
+        under which it is served besides."""
         routes = self._dispatcher.routes(name)
-        if routes is None or not routes.takes_components:
+        if routes is None:
             return [name]
-        return [f"{name}:{one.component}" for one in routes.variants]
+        own = [f"{name}:{one.component}" for one in routes.variants]
+        named = own if routes.takes_components else [name]
+        return list(dict.fromkeys((*named, *routes.served_names)))
 
     def card(self, name: str, only: str | None = None) -> dict[str, Any]:
         """One of the models, or a loaded target model. Raises CallerError (404).
 
         `only`: the endpoint that the path names; the model must belong to it.
         """
-        others = only is not None and only.lower() != endpoint_of(name).lower()
+        of = endpoint_of(name, self._dispatcher.served)
+        others = only is not None and only.lower() != of.lower()
         if others or not self._has(name):
             raise no_model(name)
         return self._card(name)
 
     def _has(self, name: str) -> bool:
-        endpoint, colon, target = name.partition(":")
+        try:
+            endpoint, target, _ = parse(name, self._dispatcher.served)
+        except CallerError:  # no target has this name
+            return False
         routes = self._dispatcher.routes(endpoint)
         takes_components = routes is not None and routes.takes_components
-        if colon and not takes_components:  # only its host knows what it does
+        if target is not None and not takes_components:  # only its host knows what it does
             return self._dispatcher.is_loaded(endpoint, target)
         return routes is not None and any(
-            _answers(variant.model) and variant.component == target for variant in routes.variants
+            _answers(variant.model) and variant.component == (target or "")
+            for variant in routes.variants
         )
 
     def _card(self, name: str) -> dict[str, Any]:
@@ -116,13 +124,13 @@ _METAS_MAX = 1024
 
 
 @functools.lru_cache(maxsize=_METAS_MAX)
-def _meta(operation: str, target_model: str | None) -> bytes:
+def _meta(operation: str, target_model: str | None, served: str) -> bytes:
     return encode_request_meta(
         RequestMeta(
             content_type="application/json",
             target_model=target_model,
             door="openai",
-            parameters=orjson.dumps({"operation": operation}).decode(),
+            parameters=door_parameters(operation=operation, model=served),
         )
     )
 
@@ -153,6 +161,7 @@ class OpenAiDoor(JsonResponder):
         super().__init__(dispatcher)
         self._dispatcher = dispatcher
         self._models = OpenAiModels(dispatcher)
+        self._served = dispatcher.served
         self._reading: set[asyncio.Task[None]] = set()
 
     # Door
@@ -178,7 +187,7 @@ class OpenAiDoor(JsonResponder):
 
     async def _read_large(self, call: Call) -> None:
         try:
-            self._ask_named(call, await model_of_large(call.body))
+            self._ask_named(call, await model_of_large(call.body, self._served))
         except PenstockError as error:
             if call.connection is not None:
                 self.refuse(call, error)
@@ -208,18 +217,25 @@ class OpenAiDoor(JsonResponder):
             component = asked.component or inference_component(rare or {})
             self._ask(call, asked.endpoint, target_model(rare or {}), component)
         elif len(call.body) <= READ_AT_ONCE_BYTES:  # a larger body is parsed by `_read_large`
-            self._ask_named(call, model_of(call.body))
+            self._ask_named(call, model_of(call.body, self._served))
 
     def _ask_named(self, call: Call, name: ModelName) -> None:
         """Invokes the model that the body names."""
         call.context.model = str(name)
-        self._ask(call, name.endpoint, *bound(self._dispatcher, name))
+        self._ask(call, name.endpoint, *bound(self._dispatcher, name), name.served)
 
-    def _ask(self, call: Call, endpoint: str, target: str | None, component: str | None) -> None:
-        """Invokes a known model."""
+    def _ask(
+        self,
+        call: Call,
+        endpoint: str,
+        target: str | None,
+        component: str | None,
+        served: str = "",
+    ) -> None:
+        """Invokes a known model, whose answer carries its `served` name if it has one."""
         state: RequestState = call.context
         call.endpoint = endpoint
-        call.meta = _meta(state.operation, target)
+        call.meta = _meta(state.operation, target, served)
         prefix = call.rare.get(PREFIX_ID) if call.rare is not None else None
         if prefix is not None or target is not None or component is not None:
             call.affinity = Affinity(prefix=prefix, model=target, component=component)

@@ -19,7 +19,7 @@ from urllib.parse import unquote_to_bytes
 
 import orjson
 
-from penstock.api.model_names import ModelName, parse
+from penstock.api.model_names import NONE_SERVED, FindsServed, ModelName, parse
 from penstock.errors import CallerError
 from penstock.wire import plain_json
 
@@ -75,16 +75,16 @@ def asked_of(path: bytes) -> OpenAiPath:
     )
 
 
-def model_of(body: bytes) -> ModelName:
+def model_of(body: bytes, served: FindsServed = NONE_SERVED) -> ModelName:
     """The model that a body names. Raises CallerError for a body without one."""
     try:
         asked: Any = plain_json.loads(body)
     except ValueError as cause:
         raise _malformed(cause) from cause
-    return checked_model(asked.get("model") if isinstance(asked, dict) else None)
+    return checked_model(asked.get("model") if isinstance(asked, dict) else None, served)
 
 
-async def model_of_large(body: bytes) -> ModelName:
+async def model_of_large(body: bytes, served: FindsServed = NONE_SERVED) -> ModelName:
     """As `model_of`, for a large body: it yields to other requests meanwhile."""
     scan = ModelScan(body)
     try:
@@ -92,7 +92,7 @@ async def model_of_large(body: bytes) -> ModelName:
             await asyncio.sleep(0)
     except ValueError as cause:
         raise _malformed(cause) from cause
-    return checked_model(scan.value)
+    return checked_model(scan.value, served)
 
 
 def _malformed(cause: ValueError) -> CallerError:
@@ -122,7 +122,7 @@ def no_model(name: str) -> CallerError:
     )
 
 
-def checked_model(model: Any) -> ModelName:
+def checked_model(model: Any, served: FindsServed = NONE_SERVED) -> ModelName:
     """A model's name from a body. Raises CallerError for a value that is none."""
     if not isinstance(model, str) or not model:
         raise CallerError(
@@ -133,7 +133,7 @@ def checked_model(model: Any) -> ModelName:
             " a multi-model endpoint are named ENDPOINT:TARGET_MODEL, inference components"
             " ENDPOINT:COMPONENT.",
         )
-    name = parse(model)
+    name = parse(model, served)
     if len(name.endpoint) > MODEL_CHARS_MAX:
         raise CallerError(
             "model-name-too-long", f"model has {len(model)} characters, 256 at most.", param="model"

@@ -17,6 +17,7 @@ from penstock.instance.codecs.base import (
     TRITON_BINARY,
     CodecModel,
     Decoded,
+    as_asked,
     bad,
     media_type,
 )
@@ -65,6 +66,7 @@ def operation_of(meta: RequestMeta) -> str:
 def decode_tensors(model: CodecModel, meta: RequestMeta, body: bytes) -> Decoded:
     """Rows of a tensor model's request. Raises ModelError with the status that the model
     answers."""
+    model = as_asked(model, meta)
     kind = media_type(meta.content_type)
     if kind == OIP_GRPC:
         return oip_grpc.decode(model, body)

@@ -1,0 +1,46 @@
+"""The names of all endpoints in protocols, besides their SageMaker names.
+
+`core/deployment/served_names.py` says what such a name is. They come with the routes, and the doors
+resolve the names in requests with them before anything else reads a name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from penstock.core.deployment.served_names import NAME_CHARS_MAX
+
+
+class ServedNames:
+    """Served name -> (endpoint, target model or component). Whoever keeps what follows from a name
+    registers in `on_change`, and forgets it there."""
+
+    def __init__(self) -> None:
+        self.on_change: list[Callable[[], object]] = []
+        self._found: dict[str, tuple[str, str | None]] = {}
+
+    def take(self, endpoint: str, before: Mapping[str, str], now: Mapping[str, str]) -> None:
+        """The endpoint had the names `before`, and has `now`."""
+        if before == now:
+            return
+        for name in before:
+            if name in self._found and self._found[name][0] == endpoint:
+                del self._found[name]
+        for name, target in now.items():
+            self._found[name] = endpoint, target or None
+        for forget in self.on_change:
+            forget()
+
+    def find(self, name: str) -> tuple[str, str | None] | None:
+        """(endpoint, target) of a served name, or of `served name:target`; None for any other."""
+        found = self._found.get(name)
+        if found is not None or not self._found:
+            return found
+        at = name.find(":")
+        longest = None
+        while 0 <= at <= NAME_CHARS_MAX:  # a served name may have colons, and the longest one wins
+            found = self._found.get(name[:at])
+            if found is not None and found[1] is None:
+                longest = found[0], name[at + 1 :]
+            at = name.find(":", at + 1)
+        return longest
