@@ -15,6 +15,7 @@ from penstock import __version__
 from penstock.api.model_names import ModelName
 from penstock.api.oip.shared_memory import SharedMemoryDoor, SharedMemoryTable
 from penstock.api.oip.targets import Targets
+from penstock.core.deployment.served_names import MODELS, listed
 from penstock.errors import CallerError, PenstockError
 from penstock.gateway.dispatch import refusals
 from penstock.gateway.dispatch.dispatcher import Dispatcher
@@ -145,10 +146,20 @@ class OipModels:
                 continue
             if self._targets is not None and self._dispatcher.is_multi_model(name):
                 try:
-                    rows += await self._targets.index(name, ready_only=ready_only)
+                    targets = await self._targets.index(name, ready_only=ready_only)
+                    rows += targets + self._under_own_names(name, targets)
                 except PenstockError as error:  # a fault of one endpoint does not hide the others
                     rows[-1:] = [{**row, "reason": error.message} for row in rows[-1:]]
         return rows
+
+    def _under_own_names(self, endpoint: str, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Rows of target models that are served under their own names, too."""
+        routes = self._dispatcher.routes(endpoint)
+        if routes is None or MODELS not in routes.served_names:
+            return []
+        own = [{**row, "name": row["name"].removeprefix(f"{endpoint}:")} for row in rows]
+        find = self._dispatcher.served.find
+        return [row for row in own if find(row["name"]) == (endpoint, row["name"])]
 
     async def load(self, name: ModelName, *, overrides: bool = False) -> dict[str, Any]:
         """Returns when it is ready. Raises its error, or CallerError (`not-served`) for a model
@@ -216,7 +227,7 @@ class OipModels:
             if served and routes is not None:
                 names += [
                     ModelName(endpoint, target or None, name)
-                    for name, target in routes.served_names.items()
+                    for name, target in listed(routes.served_names).items()
                     if name != endpoint
                 ]
         return names

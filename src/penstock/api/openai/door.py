@@ -38,6 +38,7 @@ from penstock.api.runtime.request import (
     inference_component,
     target_model,
 )
+from penstock.core.deployment.served_names import listed
 from penstock.errors import CallerError, PenstockError
 from penstock.gateway.dispatch.dispatcher import Dispatcher
 from penstock.gateway.dispatch.invocation import Affinity, Invocation
@@ -73,7 +74,7 @@ class OpenAiModels:
             return [name]
         own = [f"{name}:{one.component}" for one in routes.variants]
         named = own if routes.takes_components else [name]
-        return list(dict.fromkeys((*named, *routes.served_names)))
+        return list(dict.fromkeys((*named, *listed(routes.served_names))))
 
     def card(self, name: str, only: str | None = None) -> dict[str, Any]:
         """One of the models, or a loaded target model. Raises CallerError (404).

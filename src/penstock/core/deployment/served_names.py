@@ -3,7 +3,8 @@
 SageMaker's names have letters, digits and hyphens; those of Triton's models and of language
 models have `_ . / :` too. An endpoint's tags say under which other names it is served, since every
 SDK can set tags. A tag's value is a name, or several separated by spaces. `NAME=TARGET` names a
-target model of a multi-model endpoint, or an inference component. More keys make room for more:
+target model of a multi-model endpoint, or an inference component; `@models` all target models of
+a multi-model endpoint, each under its own name. More keys make room for more:
 
     penstock:served-name    densenet_onnx
     penstock:served-name:2  Qwen/Qwen3-0.6B qwen3:0.6b
@@ -21,6 +22,8 @@ from typing import Final
 from penstock.errors import CallerError
 
 TAG: Final = "penstock:served-name"
+#: In place of a name: a name that nothing else has is that of a target model. One endpoint may.
+MODELS: Final = "@models"
 NAME_CHARS_MAX: Final = 256  #: SageMaker's bound for the value of a tag
 _PART: Final = r"[A-Za-z0-9_][A-Za-z0-9_.:@+-]*"
 _NAME: Final = re.compile(rf"{_PART}(/{_PART})*")
@@ -82,6 +85,11 @@ def tags_for(names: Iterable[str], tags: Mapping[str, str]) -> dict[str, str]:
     return added
 
 
+def listed(names: Mapping[str, str]) -> dict[str, str]:
+    """Those of `of_tags` that are names of one model each."""
+    return {name: target for name, target in names.items() if name != MODELS}
+
+
 def legal_endpoint_name(name: str) -> str:
     """An endpoint's name that is as close to `name` as SageMaker's pattern allows; may be empty."""
     return re.sub(r"[^A-Za-z0-9]+", "-", name)[:63].strip("-")
@@ -99,6 +107,8 @@ def _entries(tags: Mapping[str, str]) -> list[tuple[str, str]]:
 
 def _fault(name: str) -> str:
     """What keeps `name` from being served; "" if nothing does."""
+    if name == MODELS:
+        return ""
     if len(name) > NAME_CHARS_MAX or not _NAME.fullmatch(name):
         return (
             f"is no model's name: 1 to {NAME_CHARS_MAX} letters, digits and _ . : / @ + -, with a"
@@ -115,5 +125,5 @@ def _invalid(cause: str) -> CallerError:
     return CallerError(
         "served-name-invalid",
         f"The endpoint can't be served under this name: {cause}",
-        hint=f"Write NAME or NAME=TARGET into the tag {TAG}, several separated by spaces.",
+        hint=f"Write NAME, NAME=TARGET or {MODELS} into the tag {TAG}, several with spaces between.",
     )

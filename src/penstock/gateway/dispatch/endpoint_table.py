@@ -171,7 +171,7 @@ class EndpointTable:
         self._others: dict[str, dict[int, int]] = {}
         self._copies: dict[int, tuple[Endpoint, str]] = {}  #: copy -> (endpoint, instance)
         self.endpoints: dict[str, Endpoint] = {}
-        self.served = ServedNames()
+        self.served = ServedNames(self.endpoints)
 
     def publish(self, routes: EndpointRoutes) -> tuple[CopyState, ...]:
         """Replaces an endpoint's routes; returns the copies that drain from now on."""

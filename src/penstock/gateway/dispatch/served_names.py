@@ -6,22 +6,25 @@ resolve the names in requests with them before anything else reads a name.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 
-from penstock.core.deployment.served_names import NAME_CHARS_MAX
+from penstock.core.deployment.served_names import MODELS, NAME_CHARS_MAX
 
 
 class ServedNames:
     """Served name -> (endpoint, target model or component). Whoever keeps what follows from a name
     registers in `on_change`, and forgets it there."""
 
-    def __init__(self) -> None:
+    def __init__(self, endpoints: Container[str]) -> None:
+        """`endpoints`: names of the endpoints that there are at any moment."""
+        self._endpoints = endpoints
         self.on_change: list[Callable[[], object]] = []
         self._found: dict[str, tuple[str, str | None]] = {}
 
     def take(self, endpoint: str, before: Mapping[str, str], now: Mapping[str, str]) -> None:
-        """The endpoint had the names `before`, and has `now`."""
-        if before == now:
+        """The endpoint had the names `before`, and has `now`. Called before a new endpoint is among
+        the others, and after one has left."""
+        if before == now and endpoint in self._endpoints:
             return
         for name in before:
             if name in self._found and self._found[name][0] == endpoint:
@@ -43,4 +46,11 @@ class ServedNames:
             if found is not None and found[1] is None:
                 longest = found[0], name[at + 1 :]
             at = name.find(":", at + 1)
-        return longest
+        return longest or self._target(name)
+
+    def _target(self, name: str) -> tuple[str, str] | None:
+        """The target model of that name, where an endpoint serves all of them under their own."""
+        models = self._found.get(MODELS)
+        if models is None or not name or name.partition(":")[0] in self._endpoints:
+            return None
+        return models[0], name
