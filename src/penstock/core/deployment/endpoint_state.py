@@ -252,7 +252,8 @@ class RefuseCopy:
 @dataclass(frozen=True, slots=True)
 class PublishRoutes:
     routes: EndpointRoutes
-    reason: str  #: generation-ready | copies-changed | weights-changed | endpoint-known
+    #: generation-ready | copies-changed | weights-changed | endpoint-known | served-names-changed
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)

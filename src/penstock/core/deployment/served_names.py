@@ -125,5 +125,5 @@ def _invalid(cause: str) -> CallerError:
     return CallerError(
         "served-name-invalid",
         f"The endpoint can't be served under this name: {cause}",
-        hint=f"Write NAME, NAME=TARGET or {MODELS} into the tag {TAG}, several with spaces between.",
+        hint=f"Write NAME, NAME=TARGET or {MODELS} into the tag {TAG}, with a space between two.",
     )

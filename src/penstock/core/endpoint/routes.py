@@ -82,6 +82,8 @@ def decide(
         return ()
     if published is None and reason != GENERATION_READY:
         reason = "endpoint-known"
+    elif published == replace(routes, served_names=published.served_names if published else {}):
+        reason = "served-names-changed"
     return (PublishRoutes(routes, reason),)
 
 
