@@ -61,9 +61,7 @@ def test_a_name_that_moved_is_the_new_endpoints_whichever_routes_come_first() ->
     assert made.served.find("a") == ("second", None)
 
 
-def test_names_that_nothing_has_are_target_models_where_one_endpoint_serves_all_of_its_own() -> (
-    None
-):
+def test_a_name_that_nothing_has_is_a_target_models_where_an_endpoint_serves_all() -> None:
     made = table()
     made.publish(named("other", alias=""))
     changes: list[None] = []
