@@ -53,7 +53,9 @@ def deploy(
     ] = False,
     served_name: Annotated[
         list[str] | None,
-        typer.Option("--served-name", help="Another name of the model: NAME, or NAME=TARGET."),
+        typer.Option(
+            "--served-name", help="Another name of the model: NAME, NAME=TARGET or @models."
+        ),
     ] = None,
     wait: Annotated[bool, typer.Option(help="Wait until it is in service.")] = True,
     open_: Annotated[
