@@ -1,7 +1,8 @@
 """The names of all endpoints in protocols, besides their SageMaker names.
 
-`core/deployment/served_names.py` says what such a name is. They come with the routes, and the doors
-resolve the names in requests with them before anything else reads a name.
+`core/deployment/served_names.py` says what such a name is. They come with the routes, or with the
+reports of regions. The doors resolve the names in requests with them, before anything else reads a
+name.
 """
 
 from __future__ import annotations
@@ -35,9 +36,12 @@ class ServedNames:
             forget()
 
     def find(self, name: str) -> tuple[str, str | None] | None:
-        """(endpoint, target) of a served name, or of `served name:target`; None for any other."""
+        """(endpoint, target) of a served name, or of `served name:target`; None for any other, such
+        as an endpoint's own."""
+        if not self._found or name in self._endpoints:
+            return None
         found = self._found.get(name)
-        if found is not None or not self._found:
+        if found is not None:
             return found
         at = name.find(":")
         longest = None
