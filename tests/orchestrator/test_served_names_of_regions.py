@@ -18,10 +18,6 @@ from penstock.core.request.grants import Grant
 NAMES = {"densenet_onnx": "", "q/q:8b": "", "resnet": "team/resnet"}
 
 
-def run(test: Any) -> None:
-    asyncio.run(test)
-
-
 def regions() -> list[ScriptedRegion]:
     """Only one has the endpoint; any could answer that it knows no such model."""
     named = ScriptedRegion("eu", load={"served_names": NAMES, "copies": 1})
@@ -45,7 +41,9 @@ async def answered_by(here: OrchestratorSite, name: str, **headers: str) -> set[
 @pytest.mark.parametrize("name", [*NAMES, "densenet_onnx:target"])
 def test_a_name_goes_to_a_region_whose_endpoint_has_it(tmp_path: Path, name: str) -> None:
     async def scenario() -> None:
-        async with site(tmp_path, regions=regions()) as here:
+        async with site(tmp_path, regions=regions(), wait=False) as here:
+            await here.wait_serving("eu")
+            await here.wait_serving("us", endpoint="other")
             for _ in range(4):
                 assert await answered_by(here, name) == {"eu"}
             assert {one.path for one in here.regions["eu"].asked} >= {f"/v2/models/{name}/infer"}
@@ -57,7 +55,7 @@ def test_a_name_goes_to_a_region_whose_endpoint_has_it(tmp_path: Path, name: str
 
             await until(forgotten, "a name that its endpoint lost")
 
-    run(scenario())
+    asyncio.run(scenario())
 
 
 def test_a_key_is_for_the_endpoint(tmp_path: Path) -> None:
@@ -82,7 +80,7 @@ def test_a_key_is_for_the_endpoint(tmp_path: Path) -> None:
             other = {"Authorization": f"Bearer {made['densenet_onnx']}"}
             assert await answered_by(here, "densenet_onnx", **other) == {"403"}
 
-    run(scenario())
+    asyncio.run(scenario())
 
 
 @pytest.mark.parametrize("told", [None, 7, [], {"a": 1}, {"a/infer": ""}, {"": ""}, {"a b": "c"}])
@@ -92,4 +90,4 @@ def test_a_region_s_report_is_trusted_only_so_far(tmp_path: Path, told: Any) -> 
         async with site(tmp_path, regions=[region]) as here:
             assert (await here.ask()).status == 200
 
-    run(scenario())
+    asyncio.run(scenario())

@@ -51,6 +51,8 @@ def test_tritons_names_are_served_listed_answered_kept_and_gone(
     repository = triton_files.affine(tmp_path / "repository")
     said = deploy(server, "densenet_onnx", repository, "--served-name", "team/densenet.v2")
     assert "endpoint densenet-onnx is InService" in said
+    described = penstock("describe", "densenet-onnx", server=server).stdout
+    assert "team/densenet.v2" in described
     names = ("densenet-onnx", "densenet_onnx", "team/densenet.v2")
     for door, seen in triton(server, *names, "densenet_onnx2").items():
         assert seen["index"] == sorted(names), door
