@@ -50,9 +50,10 @@ def of_tags(tags: Mapping[str, str]) -> dict[str, str]:
 
 def check(tags: Mapping[str, str]) -> None:
     """Raises CallerError (`served-name-invalid`) for names that can't be served."""
+    empty = [key for key in tags if is_tag(key) and not tags[key].split()]
+    if empty:
+        raise _invalid(f"the tag {min(empty)} has no name")
     seen: set[str] = set()
-    for key in sorted(key for key in tags if is_tag(key) and not tags[key].split()):
-        raise _invalid(f"the tag {key} has no name")
     for name, _ in _entries(tags):
         fault = _fault(name)
         if fault:

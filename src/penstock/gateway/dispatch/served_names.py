@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping
 
-from penstock.core.deployment.served_names import MODELS, NAME_CHARS_MAX
+from penstock.core.deployment.served_names import MODELS, NAME_CHARS_MAX, listed
 
 
 class ServedNames:
@@ -21,6 +21,7 @@ class ServedNames:
         self._endpoints = endpoints
         self.on_change: list[Callable[[], object]] = []
         self._found: dict[str, tuple[str, str | None]] = {}
+        self._models = ""  #: the endpoint whose target models are served under their own names
 
     def take(self, endpoint: str, before: Mapping[str, str], now: Mapping[str, str]) -> None:
         """The endpoint had the names `before`, and has `now`. Called before a new endpoint is among
@@ -30,15 +31,19 @@ class ServedNames:
         for name in before:
             if name in self._found and self._found[name][0] == endpoint:
                 del self._found[name]
-        for name, target in now.items():
+        for name, target in listed(now).items():
             self._found[name] = endpoint, target or None
+        if MODELS in now:
+            self._models = endpoint
+        elif self._models == endpoint:
+            self._models = ""
         for forget in self.on_change:
             forget()
 
     def find(self, name: str) -> tuple[str, str | None] | None:
         """(endpoint, target) of a served name, or of `served name:target`; None for any other, such
         as an endpoint's own."""
-        if not self._found or name in self._endpoints:
+        if not (self._found or self._models) or name in self._endpoints:
             return None
         found = self._found.get(name)
         if found is not None:
@@ -54,7 +59,6 @@ class ServedNames:
 
     def _target(self, name: str) -> tuple[str, str] | None:
         """The target model of that name, where an endpoint serves all of them under their own."""
-        models = self._found.get(MODELS)
-        if models is None or not name or name.partition(":")[0] in self._endpoints:
+        if not self._models or not name or name.partition(":")[0] in self._endpoints:
             return None
-        return models[0], name
+        return self._models, name
