@@ -27,6 +27,7 @@ MODELS: Final = "@models"
 NAME_CHARS_MAX: Final = 256  #: SageMaker's bound for the value of a tag
 _PART: Final = r"[A-Za-z0-9_][A-Za-z0-9_.:@+-]*"
 _NAME: Final = re.compile(rf"{_PART}(/{_PART})*")
+_ILLEGAL: Final = re.compile(r"[^A-Za-z0-9]+")  #: in a SageMaker name
 #: Words of the Open Inference Protocol's paths behind a model's name.
 _PATH_WORDS: Final = frozenset(
     ("versions", "infer", "generate", "generate_stream", "ready", "config", "stats", "load",
@@ -93,7 +94,7 @@ def listed(names: Mapping[str, str]) -> dict[str, str]:
 
 def legal_endpoint_name(name: str) -> str:
     """An endpoint's name that is as close to `name` as SageMaker's pattern allows; may be empty."""
-    return re.sub(r"[^A-Za-z0-9]+", "-", name)[:63].strip("-")
+    return _ILLEGAL.sub("-", name)[:63].strip("-")
 
 
 def _entries(tags: Mapping[str, str]) -> list[tuple[str, str]]:
