@@ -64,12 +64,12 @@ def deploy(
     server: options.WaitOptions = options.WAIT,
 ) -> None:
     """Deploy a model, or update the endpoint of that name to it; print how to call it."""
-    client = server.client()
+    client, uri = server.client(), artifact_uri(artifact)
     name, served = endpoint_for(client, name, served_name or ())
     config_name = create_or_update(
         client,
         name,
-        artifact_uri(artifact),
+        uri,
         served=served,
         instance_type=instance_type,
         count=count,
