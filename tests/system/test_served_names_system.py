@@ -147,11 +147,11 @@ def test_every_gateway_knows_the_names_and_a_key_is_for_the_endpoint(tmp_path: P
             return server.ask("/v2/models/affine_1/ready", headers=given)[0]
 
         admin = key()
-        wait_until(lambda: status(admin) == 404, "the key opens", 15)
+        wait_until(lambda: status(admin) == 404, "the key opens", 60)
         deploy(server, "affine_1", triton_files.affine(tmp_path / "repository"), key=admin)
         wait_until(lambda: [status(admin) for _ in range(20)] == [200] * 20, "the name", 60)
         right, wrong = key("--endpoint", "affine-1"), key("--endpoint", "another")
-        wait_until(lambda: status(right) == 200, "the endpoint's key opens", 15)
-        wait_until(lambda: status(wrong) == 403, "another key is known", 15)
+        wait_until(lambda: status(right) == 200, "the endpoint's key opens", 60)
+        wait_until(lambda: status(wrong) == 403, "another key is known", 60)
         assert {status(right) for _ in range(20)} == {200}
         assert {status(wrong) for _ in range(20)} == {403}
