@@ -400,11 +400,16 @@ def test_a_step_that_is_not_there_or_wrong_is_told_by_its_name(tmp_path: Path) -
 
 
 def test_an_ensemble_alone_has_no_models(tmp_path: Path) -> None:
-    """An artifact of one model's folder has no repository around it: the cache is none."""
-    write(tmp_path / "artifacts" / "mine", ensemble("a"))
-    write(tmp_path / "artifacts" / "a", PLAIN)
-    error = error_of(lambda: detect(tmp_path / "artifacts" / "mine"))
-    assert "the repository has no model 'a'" in error.message
+    """An artifact of one model's folder has no repository around it: the cache is none. Nor has
+    the error the name of the cache's folder."""
+    mine = ensemble("a", "b")
+    for text in (mine["config.pbtxt"], f'name: "both"\n{mine["config.pbtxt"]}'):
+        write(tmp_path / "artifacts" / "sha256-17", {"config.pbtxt": text})
+        write(tmp_path / "artifacts" / "a", PLAIN)
+        error = error_of(lambda: detect(tmp_path / "artifacts" / "sha256-17"))
+        assert error.code == "triton-ensemble-invalid"
+        assert "the ensemble's steps, 'a', 'b', are not in the artifact" in error.message
+        assert "sha256" not in error.message + error.hint
 
 
 # --- models of a pipeline

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from penstock.cli.endpoints.deploy import artifact_uri, create_or_update, wait_in_service
+from penstock.cli.endpoints.endpoint_tags import endpoint_for
 from penstock.errors import CallerError, ModelError
 
 
@@ -19,6 +20,7 @@ class FakeSageMaker:
         self.called: list[str] = []
         self.made: set[str] = set()
         self.endpoint: dict[str, Any] = {}
+        self.tags: dict[str, str] = {}
 
     def sagemaker(self, operation: str, **members: Any) -> dict[str, Any]:
         if operation != "DescribeEndpoint":
@@ -29,7 +31,9 @@ class FakeSageMaker:
                 raise CallerError("ValidationException", f"Cannot create already existing {name}.")
             self.made.add(name)
         elif operation == "DeleteEndpoint":
-            self.endpoint = {}
+            self.endpoint, self.tags = {}, {}
+        elif operation == "ListTags":
+            return {"Tags": [{"Key": key, "Value": value} for key, value in self.tags.items()]}
         elif operation == "DescribeEndpoint" and not self.endpoint:
             raise CallerError("ValidationException", 'Could not find endpoint "arn".')
         elif operation == "UpdateEndpoint" and self.failing:
@@ -37,6 +41,9 @@ class FakeSageMaker:
         elif operation in {"CreateEndpoint", "UpdateEndpoint"}:
             config = members["EndpointConfigName"]
             self.endpoint = {"EndpointStatus": "InService", "EndpointConfigName": config}
+            self.endpoint["EndpointArn"] = f"arn:aws:sagemaker:::endpoint/{members['EndpointName']}"
+        if operation in {"CreateEndpoint", "AddTags"}:
+            self.tags |= {tag["Key"]: tag["Value"] for tag in members.get("Tags", ())}
         return dict(self.endpoint)
 
 
@@ -110,3 +117,69 @@ def test_a_wrong_name_is_told_before_anything_is_made(name: str) -> None:
     with pytest.raises(CallerError) as caught:
         create_or_update(server, name, "s3://bucket/model.tar.gz")
     assert (caught.value.code, server.called) == ("endpoint-name-invalid", [])
+
+
+def deployed(server: FakeSageMaker, name: str, model: Path, *served: str) -> str:
+    """As the command does it; the endpoint's name."""
+    endpoint, names = endpoint_for(server, name, served)
+    create_or_update(server, endpoint, artifact_uri(str(model)), served=names)
+    return endpoint
+
+
+def test_a_models_name_becomes_the_nearest_endpoint_which_is_served_under_it(model: Path) -> None:
+    server = FakeSageMaker()
+    assert deployed(server, "densenet_onnx", model) == "densenet-onnx"
+    assert server.tags == {"penstock:served-name": "densenet_onnx"}
+    server.called.clear()
+    assert deployed(server, "densenet_onnx", model) == "densenet-onnx"
+    assert not {"AddTags", "UpdateEndpoint", "CreateEndpoint"} & set(server.called)
+
+
+def test_names_are_added_to_those_that_an_endpoint_has(model: Path) -> None:
+    server = FakeSageMaker()
+    assert deployed(server, "shop", model) == "shop"
+    assert server.tags == {}
+    assert deployed(server, "shop", model, "a_1", "q/q") == "shop"
+    assert deployed(server, "shop", model, "a_1", "t=team/a") == "shop"
+    assert server.tags == {
+        "penstock:served-name": "a_1", "penstock:served-name:2": "q/q",
+        "penstock:served-name:3": "t=team/a",
+    }  # fmt: skip
+    assert server.called.count("UpdateEndpoint") == 0
+
+
+def test_a_failed_endpoint_that_is_made_anew_keeps_its_names(model: Path) -> None:
+    server = FakeSageMaker()
+    deployed(server, "densenet_onnx", model, "other_1")
+    server.endpoint |= {"EndpointStatus": "Failed"}
+    before = dict(server.tags)
+    deployed(server, "densenet_onnx", model)
+    assert server.tags == before
+
+
+def test_two_names_with_one_nearest_endpoint_do_not_replace_each_others_model(model: Path) -> None:
+    server = FakeSageMaker()
+    deployed(server, "densenet_onnx", model)
+    server.called.clear()
+    with pytest.raises(CallerError) as caught:
+        deployed(server, "densenet.onnx", model)
+    assert caught.value.code == "endpoint-name-taken"
+    assert "--served-name densenet.onnx" in caught.value.hint
+    assert server.called == ["ListTags"]
+    assert deployed(server, "densenet-onnx", model, "densenet.onnx") == "densenet-onnx"
+
+
+@pytest.mark.parametrize("name", ["", "_", "///"])
+def test_a_name_without_a_letter_or_digit_makes_no_endpoint(name: str) -> None:
+    server = FakeSageMaker()
+    with pytest.raises(CallerError) as caught:
+        endpoint_for(server, name)
+    assert (caught.value.code, server.called) == ("endpoint-name-invalid", [])
+
+
+def test_a_name_that_can_not_be_served_is_told_before_the_endpoint_is_touched(model: Path) -> None:
+    server = FakeSageMaker()
+    with pytest.raises(CallerError) as caught:
+        deployed(server, "a/infer", model)
+    assert caught.value.code == "served-name-invalid"
+    assert "CreateEndpoint" not in server.called

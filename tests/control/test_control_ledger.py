@@ -72,6 +72,15 @@ def test_a_new_spec_for_one_component_gives_another_no_fresh_attempts() -> None:
     assert {one.count for one in made.observed().failures} == {0}
 
 
+def test_another_name_gives_nothing_fresh_attempts() -> None:
+    made = ledger("chat")
+    fail(made, "chat/1")
+    fail(made, "")
+    made.take_spec(replace(made.desired, served_names={"chat_1": ""}))
+    assert made.desired.served_names == {"chat_1": ""}
+    assert {(one.count, one.permanent) for one in made.observed().failures} == {(1, True)}
+
+
 def test_failures_of_a_component_that_is_gone_are_forgotten() -> None:
     made = ledger("chat", "rank")
     fail(made, "chat/1")

@@ -37,6 +37,18 @@ def test_an_endpoint_is_made_known_and_follows_its_copies() -> None:
     assert decided(copy(7, "a"), published=routes((7, "a"))) == ()
 
 
+def test_other_names_are_told_with_the_routes_and_as_soon_as_they_change() -> None:
+    named = replace(routes(), served_names={"densenet_onnx": ""})
+    for names, published, expected in (
+        ({"densenet_onnx": ""}, None, (PublishRoutes(named, "endpoint-known"),)),
+        ({"densenet_onnx": ""}, routes(), (PublishRoutes(named, "served-names-changed"),)),
+        ({"densenet_onnx": ""}, named, ()),
+        ({}, named, (PublishRoutes(routes(), "served-names-changed"),)),
+    ):
+        made = decide(deployment(), {}, published, "copies-changed", served_names=names)
+        assert made == expected
+
+
 def test_a_copy_that_generates_is_named_with_what_its_engine_keeps_of_prompts() -> None:
     made = replace(copy(7, "a"), model={"generation": {"engine": "paced", "cache_tokens": 4096}})
     older = replace(copy(8, "b"), model={"generation": {"engine": "paced"}})

@@ -177,6 +177,7 @@ def test_routes_are_the_same_on_the_other_side() -> None:
         ),
         takes_components=True,
         asynchronous=True,
+        served_names={"densenet_onnx": "", "resnet": "team/resnet"},
     )
     fields, _ = messages.decode(messages.encode(messages.TELL, 0, {"routes": routes})[HEAD.size :])
     assert routes_from(fields["routes"]) == routes

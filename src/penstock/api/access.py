@@ -24,7 +24,9 @@ from urllib.parse import unquote_to_bytes
 from penstock.api.model_names import (
     INFERS,
     LOGGING,
+    NONE_SERVED,
     SHARED_MEMORY_PATHS,
+    FindsServed,
     endpoint_of,
     parts_of,
     split_model,
@@ -87,9 +89,21 @@ def strangers_call(listen: ListenConfig) -> bool:
 class KeyAuthenticator:
     """Checks requests against a ring of keys, which may be replaced while it serves."""
 
-    def __init__(self, ring: KeySource, clock: Clock, *, own_key: str = "") -> None:
-        """`own_key`: the key with which the platform's own instances call its endpoints."""
+    def __init__(
+        self,
+        ring: KeySource,
+        clock: Clock,
+        *,
+        own_key: str = "",
+        served: FindsServed = NONE_SERVED,
+    ) -> None:
+        """
+        Args:
+            own_key: the key with which the platform's own instances call its endpoints.
+            served: other names of endpoints; a grant is for an endpoint, whatever it is called.
+        """
         self.ring = ring
+        self._served = served
         self._clock = clock
         self._own_key = own_key.encode()
 
@@ -103,7 +117,7 @@ class KeyAuthenticator:
         """
         if _is_open(method, raw_path, headers) and not _announces_body(headers):
             return
-        request = asked_of(method, raw_path, headers)
+        request = asked_of(method, raw_path, headers, self._served)
         token = _bearer_of(headers)
         if token is not None:
             permit(self._token_grant(token, raw_path), request)
@@ -130,7 +144,7 @@ class KeyAuthenticator:
         """Returns if the request may pass. Raises AwsError (403) if not."""
         if _is_open(method, raw_path, headers) and not body:
             return
-        request = asked_of(method, raw_path, headers)
+        request = asked_of(method, raw_path, headers, self._served)
         token = _bearer_of(headers)
         if token is not None:
             grant = self._token_grant(token, raw_path)
@@ -139,9 +153,8 @@ class KeyAuthenticator:
             signed = sigv4.parse_authorization(http.headers)
             grant = self._proved(http, signed)
         if grant.endpoints and request.in_body:
-            request = AccessRequest(
-                request.operation, endpoint_in(request.in_body, headers, body), ""
-            )
+            endpoint = endpoint_in(request.in_body, headers, body, self._served)
+            request = AccessRequest(request.operation, endpoint, "")
         permit(grant, request)
 
     def bearer_grant(self, token: str) -> Grant:
@@ -300,18 +313,23 @@ class AccessRequest(NamedTuple):
     in_body: str = ""  #: the member of the JSON body that names the endpoint; empty = none
 
 
-def asked_of(method: str, raw_path: bytes, headers: Sequence[tuple[bytes, bytes]]) -> AccessRequest:
+def asked_of(
+    method: str,
+    raw_path: bytes,
+    headers: Sequence[tuple[bytes, bytes]],
+    served: FindsServed = NONE_SERVED,
+) -> AccessRequest:
     """The request by its head. Never raises: a head that makes no sense is `Unknown`."""
     if raw_path.startswith(_ENDPOINTS):
         return AccessRequest(
             grants.INVOKE_ENDPOINT, _text(raw_path[len(_ENDPOINTS) :].partition(b"/")[0])
         )
     if raw_path.startswith(_OPENAI):
-        return _openai(raw_path[len(_OPENAI) :])
+        return _openai(raw_path[len(_OPENAI) :], served)
     if raw_path in ROOT:
-        return _openai(ROOT[raw_path])
+        return _openai(ROOT[raw_path], served)
     if raw_path.startswith(_OIP):
-        return _oip(method, raw_path)
+        return _oip(method, raw_path, served)
     if raw_path == b"/":
         return _root(method, headers)
     if raw_path == b"/metrics":
@@ -329,7 +347,12 @@ def asked_of(method: str, raw_path: bytes, headers: Sequence[tuple[bytes, bytes]
     return AccessRequest(grants.UNKNOWN)
 
 
-def endpoint_in(member: str, headers: Sequence[tuple[bytes, bytes]], body: bytes) -> str | None:
+def endpoint_in(
+    member: str,
+    headers: Sequence[tuple[bytes, bytes]],
+    body: bytes,
+    served: FindsServed = NONE_SERVED,
+) -> str | None:
     """The endpoint that a body names; None for a body that names none, or is larger than 1 MiB.
 
     Of several members with the same name the last one counts, as in the doors.
@@ -342,10 +365,10 @@ def endpoint_in(member: str, headers: Sequence[tuple[bytes, bytes]], body: bytes
     name = fields.get(member) if isinstance(fields, dict) else None
     if not isinstance(name, str):
         return None
-    return endpoint_of(name) if member == MODEL else name
+    return endpoint_of(name, served) if member == MODEL else name
 
 
-def _openai(rest: bytes) -> AccessRequest:
+def _openai(rest: bytes, served: FindsServed) -> AccessRequest:
     head, _, model = rest.partition(b"/")
     if head in _OF_SERVER:
         return AccessRequest(grants.SERVER_METADATA)
@@ -353,24 +376,25 @@ def _openai(rest: bytes) -> AccessRequest:
         return AccessRequest(grants.INVOKE_ENDPOINT, in_body=MODEL)
     if not model:
         return AccessRequest(grants.LIST_SERVED_MODELS)
-    return AccessRequest(grants.MODEL_METADATA, endpoint_of(_text(model)))
+    return AccessRequest(grants.MODEL_METADATA, endpoint_of(_text(model), served))
 
 
-def _oip(method: str, raw_path: bytes) -> AccessRequest:
+def _oip(method: str, raw_path: bytes, served: FindsServed) -> AccessRequest:
     parts = parts_of(raw_path)
     if not parts:
         return AccessRequest(grants.SERVER_METADATA)
     if parts[:2] == ["repository", "models"] and len(parts) > 3:
-        return AccessRequest(grants.LOAD_TARGET_MODEL, endpoint_of(parts[2]))
+        name = "/".join(parts[2:-1])
+        return AccessRequest(grants.LOAD_TARGET_MODEL, endpoint_of(name, served))
     if parts[0] in SHARED_MEMORY_PATHS and parts[-1] != "status":
         return AccessRequest(grants.SHARE_MEMORY)
     if parts[0] == LOGGING and method not in ("GET", "HEAD"):
         return AccessRequest(grants.CHANGE_LOG)
     if parts[0] != "models" or len(parts) < 2 or parts[1:] == ["stats"]:
         return AccessRequest(grants.LIST_SERVED_MODELS)
-    name, _, action = split_model(parts[1:])
+    name, _, action = split_model(parts[1:], served)
     operation = grants.INVOKE_ENDPOINT if action in INFERS else grants.MODEL_METADATA
-    return AccessRequest(operation, endpoint_of(name))
+    return AccessRequest(operation, endpoint_of(name, served))
 
 
 def _root(method: str, headers: Sequence[tuple[bytes, bytes]]) -> AccessRequest:

@@ -4,8 +4,10 @@ model's texts as header lines, and a bounded cache of repeated values.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
 from typing import TypeVar
+
+import orjson
 
 from penstock.api.model_names import ModelName
 from penstock.errors import CallerError
@@ -69,6 +71,23 @@ def bound(dispatcher: Dispatcher, name: ModelName) -> tuple[str | None, str | No
     """(target model, inference component): which of the two a name has, if any."""
     takes = name.target is not None and dispatcher.takes_components(name.endpoint)
     return (None, name.target) if takes else (name.target, None)
+
+
+def door_parameters(
+    *,
+    operation: str = "",
+    version: str = "",
+    model: str = "",
+    headers: Mapping[str, str] | None = None,
+) -> str | None:
+    """`RequestMeta.parameters`: what a door says besides the body, without what is empty.
+
+    `model`: the served name that the answer carries, in place of the model's own. `headers`: those
+    that the model sees among the request's parameters.
+    """
+    given = {"operation": operation, "version": version, "model": model, "headers": headers}
+    said = {name: value for name, value in given.items() if value}
+    return orjson.dumps(said).decode() if said else None
 
 
 def only(call: Call, *methods: bytes) -> None:

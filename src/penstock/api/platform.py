@@ -166,7 +166,9 @@ class Platform:
         config, control, gateways = self._config, self._control, self._gateways
         ring = control.plane.key_ring
         authenticator = (
-            KeyAuthenticator(ring, self._clock, own_key=self._own_key)
+            KeyAuthenticator(
+                ring, self._clock, own_key=self._own_key, served=self._dispatcher.served
+            )
             if config.listen.auth
             else None
         )

@@ -52,7 +52,8 @@ class TrafficLoads:
         return self._room(endpoint, self._copies(endpoint)) if endpoint is not None else 0
 
     def all(self) -> dict[str, dict[str, Any]]:
-        """Endpoint -> room, waiting, in_flight, copies, capacity_rps, cache_tokens; JSON-ready."""
+        """Endpoint -> room, waiting, in_flight, copies, capacity_rps, cache_tokens; JSON-ready.
+        `served_names` where it has any."""
         return {
             name: self._load(endpoint)
             for name, endpoint in self._dispatcher.table.endpoints.items()
@@ -62,6 +63,7 @@ class TrafficLoads:
     def _load(self, endpoint: Endpoint) -> dict[str, Any]:
         copies = self._copies(endpoint)
         waiting = self._waiting(endpoint.name)
+        names = endpoint.routes.served_names
         return {
             "room": self._room(endpoint, copies),
             "waiting": endpoint.held_count + waiting + overfull(copies),
@@ -69,6 +71,7 @@ class TrafficLoads:
             "copies": len(copies),
             "capacity_rps": round(sum(copy.rate_rps for copy in copies), 3),
             "cache_tokens": _cache_tokens(endpoint),
+            **({"served_names": dict(names)} if names else {}),
         }
 
     def _room(self, endpoint: Endpoint, copies: list[CopyRoom]) -> int:

@@ -62,6 +62,7 @@ class RegionDispatcher(TargetDispatcher):
         }
         super().__init__(ring=recorder, links=links, **parts)
         self._table = table
+        self.served = table.served
         self._regions = regions
         self._recorder = recorder
         self._to_look: list[EndpointTraffic] = []

@@ -14,9 +14,11 @@ from dataclasses import replace
 from typing import Any, Final
 
 from penstock.clock import Clock
+from penstock.core.deployment import served_names
 from penstock.core.traffic.router import TrafficRouter
 from penstock.core.traffic.spec import RegionObserved, TrafficSpec
 from penstock.gateway.dispatch.invocation import Invocation
+from penstock.gateway.dispatch.served_names import ServedNames
 from penstock.orchestrator.regions_file import Regions
 
 #: Room of each region for the router without a name: its requests cost a region next to nothing.
@@ -30,13 +32,17 @@ ENDPOINTS_MAX: Final = 20_000
 class EndpointTraffic:
     """The traffic of one endpoint, or of all unknown endpoints."""
 
-    __slots__ = ("asked_at", "in_flight", "moving", "name", "router", "seen", "serving", "waiting")
+    __slots__ = (
+        "asked_at", "in_flight", "moving", "name", "router", "seen", "served", "serving", "waiting",
+    )  # fmt: skip
 
     def __init__(self, name: str, router: TrafficRouter) -> None:
         self.name = name
         self.router = router
         self.in_flight = 0  #: requests for it
         self.seen: dict[str, RegionObserved] = {}  #: region -> its last report
+        #: region -> the endpoint's other names there, each with its target
+        self.served: dict[str, dict[str, str]] = {}
         self.serving: frozenset[str] = frozenset()  #: regions that have the endpoint
         self.asked_at = float("-inf")  #: monotonic s when a region was last chosen
         self.moving = ""  #: the last decision about automatic shares
@@ -58,6 +64,7 @@ class TrafficTable:
         self._asleep: dict[str, set[str]] = {}  #: endpoint -> regions where it is scaled to zero
         self.unnamed = EndpointTraffic("", TrafficRouter(regions.spec, rng))
         self.endpoints: dict[str, EndpointTraffic] = {}
+        self.served = ServedNames(self.endpoints)
 
     def of(self, endpoint: str) -> EndpointTraffic:
         """The traffic that a request for `endpoint` belongs to."""
@@ -144,6 +151,7 @@ class TrafficTable:
         else:
             asleep.add(region)
         one.serving |= {region}
+        self._name(one, region, _names(load.get("served_names")))
         seen = RegionObserved(
             name=region,
             room=_count(load.get("room")),
@@ -168,6 +176,14 @@ class TrafficTable:
             seen = replace(seen, room=0)
         one.router.heard(seen, now=now)
 
+    def _name(self, one: EndpointTraffic, region: str, names: dict[str, str]) -> None:
+        """A region reported an endpoint's other names. Any region's are served here, since each
+        resolves them by itself."""
+        if names != one.served.get(region, {}):
+            before = _all_of(one.served)
+            one.served[region] = names
+            self.served.take(one.name, before, _all_of(one.served))
+
     def _gone(self, region: str, name: str, now: float) -> None:
         one = self.endpoints.get(name)
         if one is None or region not in one.serving:
@@ -175,6 +191,7 @@ class TrafficTable:
         one.serving -= {region}
         self._asleep[name].discard(region)
         one.seen.pop(region, None)
+        self._name(one, region, {})
         one.router.heard(RegionObserved(name=region, room=0, said_at=now), now=now)
 
     def forget_unserved(self) -> None:
@@ -183,6 +200,19 @@ class TrafficTable:
             if not one.serving and not one.waiting:
                 del self.endpoints[one.name]
                 del self._asleep[one.name]
+
+
+def _all_of(served: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
+    return {name: target for region in sorted(served) for name, target in served[region].items()}
+
+
+def _names(value: object) -> dict[str, str]:
+    """Of a region's report, which is trusted only so far."""
+    given = value.items() if isinstance(value, dict) else ()
+    texts = ((name, target) for name, target in given if isinstance(target, str))
+    return served_names.of_tags(
+        {served_names.TAG: " ".join(f"{name}={target}" for name, target in texts)}
+    )
 
 
 def _count(value: object) -> int:

@@ -48,7 +48,7 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
 import orjson
@@ -196,16 +196,6 @@ _reply_meta_by_bytes: dict[bytes, ReplyMeta] = {}
 def encode_request_meta(meta: RequestMeta) -> bytes:
     """JSON array without trailing nulls. Callers on the hot path keep the bytes of common metas."""
     return _encode(list(meta))
-
-
-def door_parameters(
-    operation: str = "", version: str = "", headers: Mapping[str, str] | None = None
-) -> str | None:
-    """`RequestMeta.parameters` of the Open Inference Protocol's doors. `headers`: those that the
-    model sees among the request's parameters."""
-    given = {"operation": operation, "version": version, "headers": headers}
-    named = {name: value for name, value in given.items() if value}
-    return orjson.dumps(named).decode() if named else None
 
 
 def decode_request_meta(data: bytes) -> RequestMeta:

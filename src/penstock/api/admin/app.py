@@ -232,9 +232,10 @@ class _AdminPages:
         return await deploying(self._plane, request.path_params["name"])
 
     async def models_served(self, request: Request) -> dict[str, Any]:
-        """One row for each variant or component that has a loaded copy."""
+        """One row for each variant or component that has a loaded copy; the endpoint's other names,
+        each with the target that it stands for."""
         name = request.path_params["name"]
-        await self._plane.database.call(Store.describe_endpoint, name)
+        record = await self._plane.database.call(Store.describe_endpoint, name)
         found: dict[tuple[str, str], dict[str, Any]] = {}
         for view in self._plane.instances(name):
             for copy in view.copies:
@@ -242,7 +243,12 @@ class _AdminPages:
                 if copy.model and key not in found:
                     found[key] = {"variant": key[0], "component": key[1], "model": copy.model}
         logs = [str(path) for path in self._plane.log_paths(name)]
-        return {"endpoint": name, "models": list(found.values()), "logs": logs}
+        return {
+            "endpoint": name,
+            "models": list(found.values()),
+            "names": record.served_names,
+            "logs": logs,
+        }
 
     async def logs(self, request: Request) -> dict[str, Any]:
         name, lines = request.path_params["name"], lines_of(request)

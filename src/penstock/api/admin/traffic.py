@@ -8,7 +8,8 @@ case, so that silence shows a fault.
            "copies": 1, "capacity_rps": 950.0, "cache_tokens": 0, "p50_s": 0.001, "p99_s": 0.004,
            "error_share": 0.0}}}
 
-A deleted endpoint is null. `accepting` is false once the server drains.
+`served_names` are an endpoint's other names, where it has any. A deleted endpoint is null.
+`accepting` is false once the server drains.
 """
 
 from __future__ import annotations

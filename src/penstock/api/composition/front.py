@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from penstock.api.access import KeyAuthenticator
-from penstock.api.model_names import ModelName, parse
+from penstock.api.model_names import ModelName
 from penstock.api.oip.grpc import OipGrpc
 from penstock.api.oip.http import INTEREST as OIP_INTEREST
 from penstock.api.oip.http import PREFIX as OIP_PREFIX
@@ -171,20 +171,20 @@ class FarTargets:
         return self._dispatcher.is_loaded(name.endpoint, name.target or "")
 
     async def described(self, name: ModelName) -> dict[str, Any]:
-        return dict(await self._answer("described", name=str(name)))
+        return dict(await self._answer("described", name=list(name)))
 
     async def statistics(self, name: ModelName) -> dict[str, Any]:
-        return dict(await self._answer("target-statistics", name=str(name)))
+        return dict(await self._answer("target-statistics", name=list(name)))
 
     async def index(self, endpoint: str, *, ready_only: bool) -> list[dict[str, Any]]:
         return list(await self._answer("index", endpoint=endpoint, ready_only=ready_only))
 
     async def load(self, name: ModelName) -> None:
-        await self._answer("load", name=str(name))
+        await self._answer("load", name=list(name))
         await heard(self, name, loaded=True)
 
     async def unload(self, name: ModelName) -> None:
-        await self._answer("unload", name=str(name))
+        await self._answer("unload", name=list(name))
         await heard(self, name, loaded=False)
 
     async def _answer(self, asked: str, **fields: Any) -> Any:
@@ -259,7 +259,7 @@ class FarModels(OipModels):
         self._ask = ask
 
     async def statistics(self, name: ModelName | None, version: str) -> list[dict[str, Any]]:
-        asked = {"asked": "statistics", "name": str(name) if name else None, "version": version}
+        asked = {"asked": "statistics", "name": list(name) if name else None, "version": version}
         return list((await self._ask(OP, asked))["answer"])
 
 
@@ -275,7 +275,7 @@ _OF_TARGETS: Final = {
 async def answer(models: OipModels, targets: Targets, fields: Json) -> Json:
     """The control side's reply to such a request. Raises PenstockError."""
     asked = fields["asked"]
-    name = parse(fields["name"]) if fields.get("name") else None
+    name = ModelName(*fields["name"]) if fields.get("name") else None
     told: Any = None
     if asked == _REGIONS:
         told = await _answer_regions(models, fields["action"], fields["fields"])

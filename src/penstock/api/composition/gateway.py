@@ -211,7 +211,9 @@ class GatewayProcess:
         assert dispatcher is not None
         listen = _listen_config(fields["listen"])
         authenticator = (
-            KeyAuthenticator(self._ring, self._clock, own_key=fields["own_key"])
+            KeyAuthenticator(
+                self._ring, self._clock, own_key=fields["own_key"], served=dispatcher.served
+            )
             if listen.auth
             else None
         )

@@ -21,8 +21,8 @@ from typing import Any
 import grpc
 from google.protobuf import json_format
 
-from penstock.api.answering import bound
-from penstock.api.model_names import endpoint_of, parse
+from penstock.api.answering import bound, door_parameters
+from penstock.api.model_names import ModelName, endpoint_of, parse
 from penstock.api.oip.grpc_calls import (
     LOOKAHEAD_BYTES,
     AccessInterceptor,
@@ -55,7 +55,7 @@ from penstock.gateway.dispatch.streaming import StreamObserved
 from penstock.gateway.http.listener_state import Denied
 from penstock.runtimes.triton_errors import BY_CODE
 from penstock.wire.aws.errors import ACCESS_DENIED
-from penstock.wire.frames import RequestMeta, door_parameters, encode_request_meta
+from penstock.wire.frames import RequestMeta, encode_request_meta
 from penstock.wire.oip_messages import METHODS, SERVICE, method_classes
 
 CONTENT_TYPE = "application/x-oip-grpc"
@@ -102,7 +102,14 @@ class OipGrpc:
         ) + ENVELOPE_BYTES_MAX
         self._reader = MessageReader(budget, self._bytes_max, limits.body_timeout_s)
         self._access = AccessInterceptor(grant_of, translate)
-        self._health = GrpcHealth(models, self._reader, _abort, authenticates=grant_of is not None)
+        self._served = dispatcher.served
+        self._health = GrpcHealth(
+            models,
+            self._reader,
+            _abort,
+            authenticates=grant_of is not None,
+            served=dispatcher.served,
+        )
         self._dispatcher = dispatcher
         self._looked_for = frozenset(name.decode() for name in dispatcher.interest)
         self._models = models
@@ -174,14 +181,18 @@ class OipGrpc:
             "ServerReady": lambda _: {"ready": self._models.server_ready()},
             "ModelReady": self._model_ready,
             "ServerMetadata": lambda _: self._models.server_metadata(),
-            "ModelMetadata": lambda asked: self._models.metadata(parse(asked.name), asked.version),
+            "ModelMetadata": lambda asked: self._models.metadata(
+                self._parsed(asked.name), asked.version
+            ),
             "ModelConfig": self._model_config,
             "ModelStatistics": self._model_statistics,
             "RepositoryIndex": self._index,
             "RepositoryModelLoad": lambda asked: self._models.load(
-                parse(asked.model_name), overrides=bool(asked.parameters)
+                self._parsed(asked.model_name), overrides=bool(asked.parameters)
             ),
-            "RepositoryModelUnload": lambda asked: self._models.unload(parse(asked.model_name)),
+            "RepositoryModelUnload": lambda asked: self._models.unload(
+                self._parsed(asked.model_name)
+            ),
         }
         extensions = GrpcExtensions(self._models).methods()
         for method in METHODS:
@@ -204,13 +215,13 @@ class OipGrpc:
                 if says_nothing:
                     asked = request_class()
                 else:
-                    asked = _parsed(
+                    asked = _message(
                         request_class, await self._reader.first(requests, context.peer())
                     )
                 if extends:
                     fields = answer(asked, context.peer())
                 else:
-                    _check_granted(request_class, asked)
+                    self._check_granted(request_class, asked)
                     fields = answer(asked)
                 if inspect.isawaitable(fields):
                     fields = await fields
@@ -221,18 +232,27 @@ class OipGrpc:
 
         return handle
 
+    def _parsed(self, name: str) -> ModelName:
+        return parse(name, self._served)
+
+    def _check_granted(self, request_class: Any, asked: Any) -> None:
+        if "name" in request_class.DESCRIPTOR.fields_by_name:
+            granted(MODEL_METADATA, endpoint_of(asked.name, self._served))
+        elif "model_name" in request_class.DESCRIPTOR.fields_by_name:
+            granted(LOAD_TARGET_MODEL, endpoint_of(asked.model_name, self._served))
+
     def _model_ready(self, asked: Any) -> dict[str, Any]:
         """An unknown model is not ready; like Triton, this is no error."""
         try:
-            return {"ready": self._models.model_ready(parse(asked.name), asked.version)}
+            return {"ready": self._models.model_ready(self._parsed(asked.name), asked.version)}
         except CallerError:
             return {"ready": False}
 
     async def _model_config(self, asked: Any) -> dict[str, Any]:
-        return {"config": await self._models.config(parse(asked.name), asked.version)}
+        return {"config": await self._models.config(self._parsed(asked.name), asked.version)}
 
     async def _model_statistics(self, asked: Any) -> dict[str, Any]:
-        name = parse(asked.name) if asked.name else None
+        name = self._parsed(asked.name) if asked.name else None
         return {"model_stats": await self._models.statistics(name, asked.version)}
 
     async def _index(self, asked: Any) -> dict[str, Any]:
@@ -278,8 +298,8 @@ class OipGrpc:
         self, request: bytes, context: Any, operation: str, responder: Responder
     ) -> tuple[Invocation, InferNames]:
         names = infer_names(request)
-        granted(INVOKE_ENDPOINT, endpoint_of(names.model))
-        model = parse(names.model)
+        granted(INVOKE_ENDPOINT, endpoint_of(names.model, self._served))
+        model = self._parsed(names.model)
         if len(names.version) > VERSION_CHARS_MAX:
             raise CallerError("version-too-long", "The version is longer than 64 characters.")
         target, component = bound(self._dispatcher, model)
@@ -291,7 +311,7 @@ class OipGrpc:
         make = Invocation if rare is None else functools.partial(_Carrying, rare)
         invocation = make(
             model.endpoint,
-            self._meta(operation, target, names.version, context),
+            self._meta(operation, target, names.version, model.served, context),
             request,
             responder,
             received=received,
@@ -302,13 +322,18 @@ class OipGrpc:
             invocation.affinity = Affinity(model=target, component=component)
         return invocation, names
 
-    def _meta(self, operation: str, target: str | None, version: str, context: Any) -> bytes:
+    def _meta(
+        self, operation: str, target: str | None, version: str, served: str, context: Any
+    ) -> bytes:
         if self._forwarding is not None:
             texts = (pair for pair in context.invocation_metadata() or () if type(pair[1]) is str)
             headers = self._forwarding.chosen(texts)
             if headers:
-                return _meta_with(target, door_parameters(operation, version, headers))
-        return _meta_of(operation, target, version)
+                parameters = door_parameters(
+                    operation=operation, version=version, model=served, headers=headers
+                )
+                return _meta_with(target, parameters)
+        return _meta_of(operation, target, version, served)
 
 
 class _Carrying(Invocation):
@@ -332,8 +357,8 @@ def _carried(context: Any, looked_for: frozenset[str]) -> dict[bytes, bytes] | N
 
 
 @functools.lru_cache(maxsize=_METAS_MAX)
-def _meta_of(operation: str, target: str | None, version: str) -> bytes:
-    return _meta_with(target, door_parameters(operation, version))
+def _meta_of(operation: str, target: str | None, version: str, served: str) -> bytes:
+    return _meta_with(target, door_parameters(operation=operation, version=version, model=served))
 
 
 def _meta_with(target: str | None, parameters: str | None) -> bytes:
@@ -388,14 +413,7 @@ async def _abort(context: Any, error: PenstockError) -> Any:
     raise InternalError("unreachable", "abort raises")
 
 
-def _check_granted(request_class: Any, asked: Any) -> None:
-    if "name" in request_class.DESCRIPTOR.fields_by_name:
-        granted(MODEL_METADATA, endpoint_of(asked.name))
-    elif "model_name" in request_class.DESCRIPTOR.fields_by_name:
-        granted(LOAD_TARGET_MODEL, endpoint_of(asked.model_name))
-
-
-def _parsed(request_class: Any, data: bytes) -> Any:
+def _message(request_class: Any, data: bytes) -> Any:
     try:
         return request_class.FromString(data)
     except Exception as cause:

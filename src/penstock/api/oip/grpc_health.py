@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import grpc
 
-from penstock.api.model_names import endpoint_of, parse
+from penstock.api.model_names import FindsServed, endpoint_of, parse
 from penstock.api.oip.grpc_calls import MessageReader, granted, is_stranger
 from penstock.api.oip.models import OipModels
 from penstock.core.request.grants import MODEL_METADATA
@@ -45,8 +45,15 @@ class GrpcHealth:
     """The handlers of the service."""
 
     def __init__(
-        self, models: OipModels, reader: MessageReader, abort: Abort, *, authenticates: bool
+        self,
+        models: OipModels,
+        reader: MessageReader,
+        abort: Abort,
+        *,
+        authenticates: bool,
+        served: FindsServed,
     ) -> None:
+        self._served = served
         self._models = models
         self._reader = reader
         self._abort = abort
@@ -116,7 +123,7 @@ class GrpcHealth:
         except Exception as cause:
             raise CallerError("bad-protobuf", f"The message can't be read: {cause}") from cause
         if service not in _SERVER:
-            granted(MODEL_METADATA, endpoint_of(service))
+            granted(MODEL_METADATA, endpoint_of(service, self._served))
         return service
 
     def _status(self, service: str) -> int:
@@ -125,7 +132,8 @@ class GrpcHealth:
         if service in _SERVER:
             return SERVING
         try:
-            return SERVING if self._models.model_ready(parse(service), "") else NOT_SERVING
+            ready = self._models.model_ready(parse(service, self._served), "")
+            return SERVING if ready else NOT_SERVING
         except CallerError:
             return SERVICE_UNKNOWN
 

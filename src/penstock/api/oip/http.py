@@ -17,7 +17,7 @@ from typing import Any
 
 import orjson
 
-from penstock.api.answering import JsonResponder, bound, kept, only
+from penstock.api.answering import JsonResponder, bound, door_parameters, kept, only
 from penstock.api.model_names import (
     GENERATE_STREAM,
     INFERS,
@@ -54,7 +54,7 @@ from penstock.gateway.dispatch.invocation import Affinity, Invocation
 from penstock.gateway.dispatch.streaming import StreamObserved
 from penstock.gateway.http.call import Call, status_line
 from penstock.gateway.http.listener_state import BodyLimit
-from penstock.wire.frames import Reply, RequestMeta, door_parameters, encode_request_meta
+from penstock.wire.frames import Reply, RequestMeta, encode_request_meta
 
 log = logging.getLogger(__name__)
 
@@ -66,8 +66,8 @@ INTEREST = (HEADER_LENGTH, CONTENT_ENCODING, DEADLINE_MS)
 
 _LENGTH_DIGITS_MAX = 10
 _JSON_HEAD = b"content-type: application/json\r\n"
-#: (content type, length header, version, target model)
-_MetaKey = tuple[bytes | None, bytes | None, str, str | None]
+#: (content type, length header, version, target model, served name)
+_MetaKey = tuple[bytes | None, bytes | None, str, str | None, str]
 #: Bound against a small body that inflates: tensors above 1 MiB hardly ever compress this much.
 _RATIO_MAX = 100
 _INFLATED_FREE_BYTES = 1 << 20
@@ -95,6 +95,7 @@ class OipDoor(JsonResponder):
         super().__init__(dispatcher)
         self._dispatcher = dispatcher
         self._models = models
+        self._served = dispatcher.served
         self._extensions = OipExtensions(models)
         self._shared = models.shared
         self._tensors = SharedTensors(
@@ -108,6 +109,7 @@ class OipDoor(JsonResponder):
         self._targets: dict[
             bytes, OipTarget
         ] = {}  #: request target of an inference -> what it names
+        dispatcher.served.on_change.append(self._targets.clear)
         self._metas: dict[_MetaKey, bytes] = {}
         self._forwarding = forwarding if forwarding is not None and forwarding.on else None
         self._asking: set[asyncio.Task[None]] = set()
@@ -218,7 +220,7 @@ class OipDoor(JsonResponder):
         action = target.action
         headers = _headers(call, self._forwarding) if self._forwarding is not None else None
         if action == "infer":
-            key = (call.content_type, length, target.version, model)
+            key = (call.content_type, length, target.version, model, name.served)
             known = self._metas.get(key) if not headers else None
             call.meta = known or self._learn_meta(key, target, headers)
         else:
@@ -233,7 +235,7 @@ class OipDoor(JsonResponder):
     def _learn_meta(
         self, key: _MetaKey, target: OipTarget, headers: dict[str, str] | None
     ) -> bytes:
-        content_type, length, version, target_model = key
+        content_type, length, version, target_model, served = key
         self._check_version(target)
         json_header_bytes = None
         if length is not None:
@@ -251,13 +253,13 @@ class OipDoor(JsonResponder):
                 target_model=target_model,
                 json_header_bytes=json_header_bytes,
                 door="oip",
-                parameters=door_parameters(version=version, headers=headers),
+                parameters=door_parameters(version=version, model=served, headers=headers),
             )
         )
-        if (
-            not version and not headers
-        ):  # a version is checked each time, since an update may remove it
-            kept(self._metas, key, meta, (content_type or b"") + (target_model or "").encode())
+        # A version is checked each time, since an update may remove it.
+        if not version and not headers:
+            chosen = (content_type or b"") + (target_model or "").encode() + served.encode()
+            kept(self._metas, key, meta, chosen)
         return meta
 
     def _check_version(self, target: OipTarget) -> None:
@@ -275,7 +277,12 @@ class OipDoor(JsonResponder):
                 content_type="application/json",
                 target_model=model,
                 door="oip",
-                parameters=door_parameters(target.action, target.version, headers),
+                parameters=door_parameters(
+                    operation=target.action,
+                    version=target.version,
+                    model=target.model.served,
+                    headers=headers,
+                ),
             )
         )
 
@@ -288,7 +295,7 @@ class OipDoor(JsonResponder):
             raise not_found(path)
         parts = parts_of(path)
         if parts[:1] == ["models"] and len(parts) > 1 and parts[1:] != ["stats"]:
-            target = model_target(parts[1:], path)
+            target = model_target(parts[1:], path, self._served)
             if target.action in INFERS:
                 only(call, b"POST")
                 kept(self._targets, call.url, target, call.url)
@@ -343,7 +350,7 @@ class OipDoor(JsonResponder):
             return
         if parts[:1] != ["models"]:
             raise not_found(call.path)
-        target = repository_target(parts[1:], call.path)
+        target = repository_target(parts[1:], call.path, self._served)
         only(call, b"POST")
         if target.action == "unload":
             self._later(call, self._models.unload(target.model))

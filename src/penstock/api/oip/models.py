@@ -1,7 +1,8 @@
 """Facts about models for the Open Inference Protocol, over HTTP and gRPC alike.
 
 An endpoint's name is its model name, `endpoint:component` that of an inference component, and
-`endpoint:target` that of a target model, whose hosts know it (`targets.py`). Facts of any other
+`endpoint:target` that of a target model, whose hosts know it (`targets.py`). An endpoint may be
+served under more names, and each answer has the name that was asked. Facts of any other
 model come from the report of its first loaded copy (`VariantRoutes.model`), and counts come from
 the metrics. Answers are plain values with the protocol's field names.
 """
@@ -16,6 +17,7 @@ from penstock.api.oip.server_settings import ServerSettings
 from penstock.api.oip.shared_memory import SharedMemoryDoor, SharedMemoryTable
 from penstock.api.oip.statistics import statistics_of, target_statistics
 from penstock.api.oip.targets import Targets
+from penstock.core.deployment.served_names import MODELS, listed
 from penstock.errors import CallerError, PenstockError
 from penstock.gateway.dispatch import refusals
 from penstock.gateway.dispatch.dispatcher import Dispatcher
@@ -90,16 +92,15 @@ class OipModels:
 
     def check_version(self, name: ModelName, version: str) -> None:
         """As `check`. The hosts of a target model know and check its versions."""
-        if name.target is None or self._component(name) is not None:
+        if not self._is_target(name):
             self.check(name, version)
 
     def model_ready(self, name: ModelName, version: str) -> bool:
         """A target model is ready once it is loaded; a call loads it."""
-        component = self._component(name)
-        if name.target is None or component is not None:
-            self.check(name, version)
-            return self._dispatcher.is_ready(name.endpoint, component)
-        return self._of(name).is_ready(name)
+        if self._is_target(name):
+            return self._of(name).is_ready(name)
+        self.check(name, version)
+        return self._dispatcher.is_ready(name.endpoint, self._component(name))
 
     async def metadata(self, name: ModelName, version: str) -> dict[str, Any]:
         model = await self._described(name, version)
@@ -144,24 +145,36 @@ class OipModels:
 
         Counts are of all versions of a model together.
         """
-        if name is not None and name.target is not None and self._component(name) is None:
+        if name is not None and self._is_target(name):
             row = await self._of(name).statistics(name)
             return [target_statistics(row, self._delta_of(name))]
         names = self._endpoints_and_components() if name is None else [name]
         return [self._statistics(each, version) for each in names]
 
     async def index(self, *, ready_only: bool = False) -> list[dict[str, Any]]:
-        """Endpoints, each followed by its target models."""
+        """Endpoints, each followed by its other names and its target models."""
         rows = []
-        for known in self._endpoints_and_components():
+        for known in self._endpoints_and_components(served=True):
             rows += self._entry(known, ready_only)
             name = known.endpoint
+            if known.served:
+                continue
             if self._targets is not None and self._dispatcher.is_multi_model(name):
                 try:
-                    rows += await self._targets.index(name, ready_only=ready_only)
+                    targets = await self._targets.index(name, ready_only=ready_only)
+                    rows += targets + self._under_own_names(name, targets)
                 except PenstockError as error:  # a fault of one endpoint does not hide the others
                     rows[-1:] = [{**row, "reason": error.message} for row in rows[-1:]]
         return rows
+
+    def _under_own_names(self, endpoint: str, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Rows of target models that are served under their own names, too."""
+        routes = self._dispatcher.routes(endpoint)
+        if routes is None or MODELS not in routes.served_names:
+            return []
+        own = [{**row, "name": row["name"].removeprefix(f"{endpoint}:")} for row in rows]
+        find = self._dispatcher.served.find
+        return [row for row in own if find(row["name"]) == (endpoint, row["name"])]
 
     async def load(self, name: ModelName, *, overrides: bool = False) -> dict[str, Any]:
         """Returns when it is ready. Raises its error, or CallerError (`not-served`) for a model
@@ -183,7 +196,7 @@ class OipModels:
         return {}
 
     def _changeable(self, name: ModelName) -> Targets:
-        if name.target is not None and self._component(name) is None:
+        if self._is_target(name):
             return self._of(name)
         self.check(name, "")
         raise CallerError(
@@ -201,11 +214,15 @@ class OipModels:
 
     async def _described(self, name: ModelName, version: str) -> dict[str, Any]:
         """The model's description. Raises CallerError (404) for an unknown name or version."""
-        if name.target is None or self._component(name) is not None:
+        if not self._is_target(name):
             return self.check(name, version)
         model = await self._of(name).described(name)
         _check_version(model, str(name), version)
         return model
+
+    def _is_target(self, name: ModelName) -> bool:
+        """Whether it names a target model, which only its hosts know."""
+        return name.target is not None and self._component(name) is None
 
     def _component(self, name: ModelName) -> str | None:
         """The inference component of a name; None where it names none."""
@@ -214,25 +231,35 @@ class OipModels:
         )
         return name.target if takes_components else None
 
-    def _endpoints_and_components(self) -> list[ModelName]:
-        """Each endpoint, followed by its components."""
+    def _endpoints_and_components(self, *, served: bool = False) -> list[ModelName]:
+        """Each endpoint, followed by its components; with `served`, by its other names, too."""
         names = []
         for endpoint in self._dispatcher.endpoint_names():
             names.append(ModelName(endpoint))
             routes = self._dispatcher.routes(endpoint)
             if routes is not None and routes.takes_components:
                 names += [ModelName(endpoint, one.component) for one in routes.variants]
+            if served and routes is not None:
+                names += [
+                    ModelName(endpoint, target or None, name)
+                    for name, target in listed(routes.served_names).items()
+                    if name != endpoint
+                ]
         return names
 
     def _entry(self, name: ModelName, ready_only: bool) -> list[dict[str, Any]]:
-        ready = self._dispatcher.is_ready(name.endpoint, self._component(name))
+        try:
+            ready = self.model_ready(name, "")
+            versions = ["1"] if self._is_target(name) else _versions(self.check(name, ""))
+            reason = "" if ready else "no copy of it is ready"
+        except CallerError as error:  # a served name of a model that is not there
+            ready, versions, reason = False, ["1"], error.message
         if ready_only and not ready:
             return []
         state = "READY" if ready else "UNAVAILABLE"
-        reason = "" if ready else "no copy of it is ready"
         return [
             {"name": str(name), "version": version, "state": state, "reason": reason}
-            for version in _versions(self.check(name, ""))
+            for version in versions
         ]
 
     def _statistics(self, name: ModelName, version: str) -> dict[str, Any]:

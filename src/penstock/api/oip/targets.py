@@ -109,7 +109,7 @@ class OipTargets:
     async def described(self, name: ModelName) -> dict[str, Any]:
         """The model's description. Raises CallerError (404) if it was never loaded."""
         reports = await self._descriptions.get(
-            name, lambda: self._models.describe(name.endpoint, name.target or "")
+            name[:2], lambda: self._models.describe(name.endpoint, name.target or "")
         )
         known = sorted(
             (one for one in reports if one.get("described")), key=lambda one: not one.get("loaded")
@@ -159,7 +159,7 @@ class OipTargets:
         await self._heard(name, loaded=False)
 
     async def _heard(self, name: ModelName, *, loaded: bool) -> None:
-        self._descriptions.forget(name)
+        self._descriptions.forget(name[:2])
         self._pages.forget(name.endpoint)
         await heard(self, name, loaded=loaded)
 

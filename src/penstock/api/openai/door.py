@@ -20,7 +20,7 @@ from typing import Any, Final
 import orjson
 
 from penstock import __version__
-from penstock.api.answering import JsonResponder, bound, only
+from penstock.api.answering import JsonResponder, bound, door_parameters, only
 from penstock.api.model_names import ModelName, endpoint_of, parse
 from penstock.api.openai import errors
 from penstock.api.openai.cors import REQUEST_HEADERS, PageAccess
@@ -46,8 +46,9 @@ from penstock.api.runtime.request import (
     inference_component,
     target_model,
 )
+from penstock.core.deployment.served_names import listed
 from penstock.core.request.head_check import ORIGIN
-from penstock.errors import NotNowError, PenstockError
+from penstock.errors import CallerError, NotNowError, PenstockError
 from penstock.gateway.dispatch.dispatcher import Dispatcher
 from penstock.gateway.dispatch.invocation import Affinity, Invocation
 from penstock.gateway.dispatch.streaming import StreamObserved
@@ -87,7 +88,13 @@ class OpenAiModels:
         return {"object": "list", "data": [self._card(name) for name in names if self._has(name)]}
 
     def _models_of(self, name: str) -> list[str]:
-        """The endpoint's model names; an endpoint of components has one for each."""
+        """The endpoint's model names, then those under which it is served besides."""
+        routes = self._dispatcher.routes(name)
+        served = listed(routes.served_names) if routes is not None else ()
+        return list(dict.fromkeys((*self._own_names(name), *served)))
+
+    def _own_names(self, name: str) -> list[str]:
+        """An endpoint is one model; one of components has a model for each."""
         routes = self._dispatcher.routes(name)
         if routes is None or not routes.takes_components:
             return [name]
@@ -97,7 +104,7 @@ class OpenAiModels:
         """The model that a body without one means: the only one with this operation."""
         found: list[str] = []
         for endpoint in self._dispatcher.endpoint_names():
-            for name in self._models_of(endpoint):
+            for name in self._own_names(endpoint):
                 if operation in operations_of(self._described(name)):
                     found.append(name)
         return parse(found[0]) if len(found) == 1 else None
@@ -107,25 +114,29 @@ class OpenAiModels:
 
         `only`: the endpoint that the path names; the model must belong to it.
         """
-        others = only is not None and only.lower() != endpoint_of(name).lower()
+        of = endpoint_of(name, self._dispatcher.served)
+        others = only is not None and only.lower() != of.lower()
         if others or not self._has(name):
             raise no_model(name)
         return self._card(name)
 
     def _has(self, name: str) -> bool:
-        endpoint, colon, target = name.partition(":")
+        try:
+            endpoint, target, _ = parse(name, self._dispatcher.served)
+        except CallerError:  # no target has this name
+            return False
         routes = self._dispatcher.routes(endpoint)
         takes_components = routes is not None and routes.takes_components
-        if colon and not takes_components:  # only its host knows what it does
+        if target is not None and not takes_components:  # only its host knows what it does
             return self._dispatcher.is_loaded(endpoint, target)
         return not _LISTED.isdisjoint(operations_of(self._described(name)))
 
     def _described(self, name: str) -> Mapping[str, Any]:
         """What is known of a model: of the variant that answers the most here."""
-        endpoint, _, target = name.partition(":")
+        endpoint, target, _ = parse(name, self._dispatcher.served)
         routes = self._dispatcher.routes(endpoint)
         variants = routes.variants if routes is not None else ()
-        known = [variant.model for variant in variants if variant.component == target]
+        known = [variant.model for variant in variants if variant.component == (target or "")]
         return max(known, key=lambda model: len(operations_of(model)), default={})
 
     def _card(self, name: str) -> dict[str, Any]:
@@ -161,13 +172,13 @@ _METAS_MAX = 1024
 
 
 @functools.lru_cache(maxsize=_METAS_MAX)
-def _meta(operation: str, target_model: str | None) -> bytes:
+def _meta(operation: str, target_model: str | None, served: str) -> bytes:
     return encode_request_meta(
         RequestMeta(
             content_type="application/json",
             target_model=target_model,
             door="openai",
-            parameters=orjson.dumps({"operation": operation}).decode(),
+            parameters=door_parameters(operation=operation, model=served),
         )
     )
 
@@ -202,6 +213,7 @@ class OpenAiDoor(JsonResponder):
         self._dispatcher = dispatcher
         self._pages = PageAccess(origins)
         self._models = OpenAiModels(dispatcher)
+        self._served = dispatcher.served
         self._reading: set[asyncio.Task[None]] = set()
 
     # Door
@@ -232,7 +244,7 @@ class OpenAiDoor(JsonResponder):
     async def _read_large(self, call: Call) -> None:
         try:
             sole = self._sole(call.context.operation)
-            self._ask_named(call, await model_of_large(call.body, sole))
+            self._ask_named(call, await model_of_large(call.body, self._served, sole))
         except PenstockError as error:
             if call.connection is not None:
                 self.refuse(call, error)
@@ -262,7 +274,7 @@ class OpenAiDoor(JsonResponder):
             component = asked.component or inference_component(rare or {})
             self._ask(call, asked.endpoint, target_model(rare or {}), component)
         elif len(call.body) <= READ_AT_ONCE_BYTES:  # a larger body is parsed by `_read_large`
-            self._ask_named(call, model_of(call.body, self._sole(asked.operation)))
+            self._ask_named(call, model_of(call.body, self._served, self._sole(asked.operation)))
 
     def _sole(self, operation: str) -> ModelName | None:
         return self._models.sole(operation) if operation in MODEL_OPTIONAL else None
@@ -270,13 +282,20 @@ class OpenAiDoor(JsonResponder):
     def _ask_named(self, call: Call, name: ModelName) -> None:
         """Invokes the model that the body names."""
         call.context.model = str(name)
-        self._ask(call, name.endpoint, *bound(self._dispatcher, name))
+        self._ask(call, name.endpoint, *bound(self._dispatcher, name), name.served)
 
-    def _ask(self, call: Call, endpoint: str, target: str | None, component: str | None) -> None:
-        """Invokes a known model."""
+    def _ask(
+        self,
+        call: Call,
+        endpoint: str,
+        target: str | None,
+        component: str | None,
+        served: str = "",
+    ) -> None:
+        """Invokes a known model, whose answer carries its `served` name if it has one."""
         state: RequestState = call.context
         call.endpoint = endpoint
-        call.meta = _meta(state.operation, target)
+        call.meta = _meta(state.operation, target, served)
         prefix = call.rare.get(PREFIX_ID) if call.rare is not None else None
         if prefix is not None or target is not None or component is not None:
             call.affinity = Affinity(prefix=prefix, model=target, component=component)

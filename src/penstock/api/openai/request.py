@@ -20,7 +20,7 @@ from urllib.parse import unquote_to_bytes
 
 import orjson
 
-from penstock.api.model_names import ModelName, parse
+from penstock.api.model_names import NONE_SERVED, FindsServed, ModelName, parse
 from penstock.errors import CallerError
 from penstock.wire import plain_json
 
@@ -104,17 +104,22 @@ def is_preflight(method: bytes, rare: Mapping[bytes, bytes]) -> bool:
     return method == b"OPTIONS" and REQUEST_METHOD in rare
 
 
-def model_of(body: bytes, sole: ModelName | None = None) -> ModelName:
+def model_of(
+    body: bytes, served: FindsServed = NONE_SERVED, sole: ModelName | None = None
+) -> ModelName:
     """The model that a body names, `sole` where it names none. Raises CallerError for a body
     without one."""
     try:
         asked: Any = plain_json.loads(body)
     except ValueError as cause:
         raise _malformed(cause) from cause
-    return checked_model(asked.get("model") if isinstance(asked, dict) else None, sole)
+    named = asked.get("model") if isinstance(asked, dict) else None
+    return checked_model(named, served, sole)
 
 
-async def model_of_large(body: bytes, sole: ModelName | None = None) -> ModelName:
+async def model_of_large(
+    body: bytes, served: FindsServed = NONE_SERVED, sole: ModelName | None = None
+) -> ModelName:
     """As `model_of`, for a large body: it yields to other requests meanwhile."""
     scan = ModelScan(body)
     try:
@@ -122,7 +127,7 @@ async def model_of_large(body: bytes, sole: ModelName | None = None) -> ModelNam
             await asyncio.sleep(0)
     except ValueError as cause:
         raise _malformed(cause) from cause
-    return checked_model(scan.value, sole)
+    return checked_model(scan.value, served, sole)
 
 
 def _malformed(cause: ValueError) -> CallerError:
@@ -152,7 +157,9 @@ def no_model(name: str) -> CallerError:
     )
 
 
-def checked_model(model: Any, sole: ModelName | None = None) -> ModelName:
+def checked_model(
+    model: Any, served: FindsServed = NONE_SERVED, sole: ModelName | None = None
+) -> ModelName:
     """A model's name from a body. Raises CallerError for a value that is none."""
     if model is None and sole is not None:
         return sole
@@ -165,7 +172,7 @@ def checked_model(model: Any, sole: ModelName | None = None) -> ModelName:
             " a multi-model endpoint are named ENDPOINT:TARGET_MODEL, inference components"
             " ENDPOINT:COMPONENT.",
         )
-    name = parse(model)
+    name = parse(model, served)
     if len(name.endpoint) > MODEL_CHARS_MAX:
         raise CallerError(
             "model-name-too-long", f"model has {len(model)} characters, 256 at most.", param="model"

@@ -25,7 +25,7 @@ from penstock.api.sagemaker.context import (
 )
 from penstock.api.sagemaker.deployments import check_config, model_source
 from penstock.api.sagemaker.variants import model_names
-from penstock.control.store.records import ENDPOINT_CONFIG, MODEL, TooManyTags
+from penstock.control.store.records import ENDPOINT, ENDPOINT_CONFIG, MODEL, TooManyTags
 from penstock.control.store.store import Store
 
 
@@ -107,6 +107,7 @@ async def add_tags(context: SagemakerContext, params: Members) -> Members:
         tags = await context.database.call(Store.add_tags, arn, tags_of(params))
     except TooManyTags as error:
         raise invalid(error.message) from error
+    _tell(context, arn)
     return {"Tags": _as_list(tags)}
 
 
@@ -129,6 +130,7 @@ async def delete_tags(context: SagemakerContext, params: Members) -> Members:
     arn = params["ResourceArn"]
     await _require(context, arn)
     await context.database.call(Store.delete_tags, arn, params["TagKeys"])
+    _tell(context, arn)
     return {}
 
 
@@ -136,6 +138,13 @@ async def _require(context: SagemakerContext, arn: str) -> None:
     kind, _ = parse_arn(arn)
     if not await context.database.call(Store.arn_exists, arn):
         raise not_found(kind, arn)
+
+
+def _tell(context: SagemakerContext, arn: str) -> None:
+    """The tags of an endpoint say under which names it is served."""
+    kind, name = parse_arn(arn)
+    if kind == ENDPOINT:
+        context.plane.notify(name)
 
 
 def _key_of(token: str) -> str:

@@ -23,6 +23,7 @@ from penstock.api.model_names import (
     parts_of,
     split_model,
 )
+from penstock.api.model_names import endpoint_of as endpoint_of_model
 from penstock.api.oip.http import translate as oip_translate
 from penstock.api.openai import errors as openai_errors
 from penstock.api.openai.request import (
@@ -110,6 +111,10 @@ class TrafficDoor(ABC):
     def broken(self, call: Call, error: PenstockError) -> None:
         """Ends a partly sent answer, with the protocol's own error if it has one."""
         call.abort()
+
+    def _named(self, model: str) -> str:
+        """The endpoint of a model's name."""
+        return endpoint_of_model(model, self._dispatcher.served)
 
     # Responder
 
@@ -215,7 +220,7 @@ class OpenAiTrafficDoor(TrafficDoor):
             call.answer(status_line(200), b"")
             return None
         if found.operation in ("models", "health"):
-            call.endpoint = _named(found.model) or found.endpoint or ""
+            call.endpoint = self._named(found.model or "") or found.endpoint or ""
             return asked
         call.stream = StreamObserved()
         asked.prefix = prompt_of(call.body)
@@ -223,7 +228,7 @@ class OpenAiTrafficDoor(TrafficDoor):
         if found.endpoint is not None:
             call.endpoint = found.endpoint
         elif len(call.body) <= READ_AT_ONCE_BYTES:
-            call.endpoint = model_of(call.body).endpoint
+            call.endpoint = model_of(call.body, self._dispatcher.served).endpoint
         else:
             task = asyncio.get_running_loop().create_task(self._read_large(call, asked))
             self._reading.add(task)
@@ -233,7 +238,7 @@ class OpenAiTrafficDoor(TrafficDoor):
 
     async def _read_large(self, call: Call, asked: OrchestratedRequest) -> None:
         try:
-            name: ModelName = await model_of_large(call.body)
+            name: ModelName = await model_of_large(call.body, self._dispatcher.served)
             if call.connection is not None:
                 call.endpoint = name.endpoint
                 self._invoke(call, asked)
@@ -273,10 +278,10 @@ class OipTrafficDoor(TrafficDoor):
         asked = OrchestratedRequest(operation="metadata", model_errors_are_500=True)
         call.endpoint = ""
         if parts[:1] == ["models"] and len(parts) > 1 and parts[1:] != ["stats"]:
-            name, _, action = split_model(parts[1:])
+            name, _, action = split_model(parts[1:], self._dispatcher.served)
             if not name:
                 raise not_found(path)
-            call.endpoint = _named(name)
+            call.endpoint = self._named(name)
             if action in INFERS:
                 asked.operation = action
                 if action != "infer":
@@ -316,10 +321,6 @@ def prompt_of(body: bytes) -> bytes | None:
     """A body from its prompt on: the text before it differs between similar requests."""
     found = [at for at in (body.find(name) for name in _PROMPTS) if at >= 0]
     return body[min(found) :][:PREFIX_BYTES_MAX] if found else None
-
-
-def _named(name: str | None) -> str:
-    return (name or "").partition(":")[0]
 
 
 def _is_openai(operation: bytes) -> bool:

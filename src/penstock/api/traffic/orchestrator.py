@@ -170,7 +170,7 @@ class Orchestrator:
         ring = await keys.open()
         if not len(ring):
             log.warning("nobody can come in yet: make a key with 'penstock keys create'")
-        return KeyAuthenticator(ring, self._clock)
+        return KeyAuthenticator(ring, self._clock, served=self._table.served)
 
     def _run(self, stack: ShieldedExitStack, work: Any) -> None:
         """Runs `work` until the orchestrator stops."""

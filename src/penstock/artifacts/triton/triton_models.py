@@ -296,6 +296,13 @@ def describe_entry(root: Path, folder: Path, *, runtime: str, trusted: bool) -> 
     entry = describe(folder, runtime=runtime, trusted=trusted)
     if not entry.ensemble and not (folders and _calls(folder, entry)):
         return entry
+    if folder == root:  # here its folder has a name of the cache's, which nobody knows
+        models = ", ".join(dict.fromkeys(shown(step.model) for step in entry.ensemble))
+        raise CallerError(
+            "triton-ensemble-invalid",
+            f"{CONFIG}: the models of the ensemble's steps, {models}, are not in the artifact",
+            hint="Deploy the folder that holds the ensemble and these models, as one model.",
+        )
     entry = _named(entry, folder)
     known = _reached(entry, folder, folders, lambda other: _described(other, runtime, trusted))
     tensors = {name: tensors_of(model) for name, model in known.items()}

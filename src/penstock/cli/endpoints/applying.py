@@ -19,10 +19,10 @@ from penstock.cli.endpoints.deploy import (
     heading,
     pause,
     point_endpoint,
-    tag_list,
     wait_gone,
     wait_in_service,
 )
+from penstock.cli.endpoints.endpoint_tags import tag_list
 from penstock.cli.endpoints.listing import list_all, reading
 from penstock.cli.waiting import ShownWait
 from penstock.core.apply.plan import (

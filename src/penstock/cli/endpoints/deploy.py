@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 import time
 import webbrowser
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import quote, unquote, urlsplit
@@ -17,6 +17,7 @@ import typer
 
 from penstock.cli import options
 from penstock.cli.client import Client, SageMaker, if_there
+from penstock.cli.endpoints.endpoint_tags import endpoint_for, serve_as, tag_list
 from penstock.cli.endpoints.sample import call_text
 from penstock.cli.output import note, print_json
 from penstock.cli.waiting import ShownWait
@@ -29,7 +30,9 @@ WAIT_S_MAX = 3600.0
 
 
 def deploy(
-    name: Annotated[str, typer.Argument(help="Name of the endpoint.")],
+    name: Annotated[
+        str, typer.Argument(help="Name of the endpoint, or any name of a model that it serves.")
+    ],
     artifact: Annotated[str, typer.Argument(help="Folder, model.tar.gz, s3:// or https:// URI.")],
     instance_type: options.InstanceType = "ml.local.small",
     count: options.Count = 1,
@@ -48,6 +51,12 @@ def deploy(
         bool,
         typer.Option("--trust", help="Its pickle files are your own: load them, in a sandbox."),
     ] = False,
+    served_name: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--served-name", help="Another name of the model: NAME, NAME=TARGET or @models."
+        ),
+    ] = None,
     wait: Annotated[bool, typer.Option(help="Wait until it is in service.")] = True,
     open_: Annotated[
         bool, typer.Option("--open", help="Open the model's description in a browser.")
@@ -55,11 +64,13 @@ def deploy(
     server: options.WaitOptions = options.WAIT,
 ) -> None:
     """Deploy a model, or update the endpoint of that name to it; print how to call it."""
-    client = server.client()
+    client, uri = server.client(), artifact_uri(artifact)
+    name, served = endpoint_for(client, name, served_name or ())
     config_name = create_or_update(
         client,
         name,
-        artifact_uri(artifact),
+        uri,
+        served=served,
         instance_type=instance_type,
         count=count,
         image=image,
@@ -76,7 +87,8 @@ def deploy(
     if server.json_:
         print_json(described)
         return
-    note(f"endpoint {name} is {described['EndpointStatus']} at {client.url}")
+    named = f", served as {', '.join(served)}" if served else ""
+    note(f"endpoint {name} is {described['EndpointStatus']} at {client.url}{named}")
     if wait and not server.quiet:
         print(how_to_call(client, name, multi_model=multi_model))
     page = f"{client.url}/v2/models/{name}"
@@ -121,12 +133,13 @@ def create_or_update(
     environment: dict[str, str] | None = None,
     multi_model: bool = False,
     model_cache: bool = True,
+    served: Sequence[str] = (),
 ) -> str:
     """Creates model, configuration and endpoint, or updates the endpoint that exists.
 
     Model and configuration are named after their content, so deploying the same thing twice changes
-    nothing. New models in the folder of a multi-model endpoint are no new content. Returns the
-    configuration's name.
+    nothing. New models in the folder of a multi-model endpoint are no new content. `served`: names
+    to serve it under from now on, besides. Returns the configuration's name.
     """
     # Checked here because the resources that are created first have longer names.
     if not ENDPOINT_NAME.fullmatch(name):
@@ -159,7 +172,8 @@ def create_or_update(
         EndpointConfigName=versioned,
         ProductionVariants=[variant | {"ModelName": versioned}],
     )
-    point_endpoint(client, name, versioned)
+    tags = serve_as(client, name, served) if served else None
+    point_endpoint(client, name, versioned, tags=tags)
     return versioned
 
 
@@ -188,11 +202,6 @@ def heading(described: Mapping[str, Any]) -> str:
     """The configuration that a described endpoint serves, or is being updated to."""
     pending = described.get("PendingDeploymentSummary") or {}
     return str(pending.get("EndpointConfigName") or described["EndpointConfigName"])
-
-
-def tag_list(tags: Mapping[str, str]) -> list[dict[str, str]]:
-    """Tags in SageMaker's form."""
-    return [{"Key": key, "Value": value} for key, value in sorted(tags.items())]
 
 
 def describe(client: SageMaker, name: str, *, missing_ok: bool = False) -> dict[str, Any]:

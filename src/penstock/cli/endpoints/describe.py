@@ -30,9 +30,11 @@ def describe(
     if server.json_:
         samples = [_sample(one["model"]) for one in served["models"]]
         found = {"endpoint": endpoint, "models": models, "served": served["models"]}
-        print_json(found | {"samples": samples, "logs": served["logs"]})
+        more = {"names": served["names"], "logs": served["logs"]}
+        print_json(found | {"samples": samples} | more)
         return
-    print_table(f"endpoint {name}", ("what", "value"), _endpoint_rows(endpoint, served["logs"]))
+    rows = _endpoint_rows(endpoint, served["names"], served["logs"])
+    print_table(f"endpoint {name}", ("what", "value"), rows)
     for model in models:
         print()
         print_table(f"model {model['ModelName']}", ("what", "value"), _model_rows(model))
@@ -57,8 +59,12 @@ def _sample(model: Mapping[str, Any]) -> dict[str, str]:
     return {"content_type": sample.content_type, "body": sample.body, "note": sample.note}
 
 
-def _endpoint_rows(endpoint: Mapping[str, Any], logs: list[str]) -> Iterator[tuple[str, object]]:
+def _endpoint_rows(
+    endpoint: Mapping[str, Any], names: Mapping[str, str], logs: list[str]
+) -> Iterator[tuple[str, object]]:
     yield "status", endpoint["EndpointStatus"]
+    for served, target in names.items():
+        yield "served as", f"{served}={target}" if target else served
     if endpoint.get("FailureReason"):
         yield "reason", endpoint["FailureReason"]
     yield "configuration", deploy.heading(endpoint) if "EndpointConfigName" in endpoint else ""

@@ -21,6 +21,7 @@ from penstock import scheduling, signals
 from penstock.cleanup import shielded
 from penstock.cli import options, settings
 from penstock.cli.endpoints.deploy import artifact_uri, create_or_update, wait_in_service
+from penstock.cli.endpoints.endpoint_tags import endpoint_for
 from penstock.cli.endpoints.sample import PAIR, TEXT, call_text, concrete
 from penstock.cli.output import note
 from penstock.cli.waiting import ShownWait
@@ -150,10 +151,11 @@ async def _deploy_all(
     platform: Platform, deployments: Mapping[str, str], instance_type: str, *, auth: bool
 ) -> None:
     client = _InProcess(platform, asyncio.get_running_loop())
-    for name, uri in deployments.items():
+    for given, uri in deployments.items():
         try:
+            name, served = await asyncio.to_thread(endpoint_for, client, given)
             config_name = await asyncio.to_thread(
-                create_or_update, client, name, uri, instance_type=instance_type
+                create_or_update, client, name, uri, instance_type=instance_type, served=served
             )
             with ShownWait(client, at_once=True) as waiting:
                 await asyncio.to_thread(wait_in_service, client, name, config_name, waiting=waiting)

@@ -87,6 +87,8 @@ class EndpointLedger:
         if desired == self.desired:
             return
         former, self.desired = self.desired, desired
+        if replace(former, served_names=desired.served_names) == desired:
+            return  # another name changes no slot
         concerned = {one.name for one in set(former.components) ^ set(desired.components)}
         every = replace(former, components=()) != replace(desired, components=())
         generations = {one.generation for one in desired.generations}

@@ -8,6 +8,7 @@ from typing import Any, Generic, TypeVar
 from penstock.core.deployment.capacity_spec import ComponentSpec
 from penstock.core.deployment.deployment import DeploymentSpec
 from penstock.core.deployment.endpoint_state import EndpointSpec
+from penstock.core.deployment.served_names import TAG
 from penstock.core.request.grants import Grant
 from penstock.errors import CallerError
 
@@ -56,6 +57,7 @@ class EndpointRecord:
     target: DeploymentSpec | None
     previous: DeploymentSpec | None  #: `active` before the last change of its weights and counts
     components: tuple[ComponentSpec, ...] = ()  #: by name
+    served_names: dict[str, str] = field(default_factory=dict)  #: as its tags say
 
     @property
     def shown(self) -> DeploymentSpec:
@@ -83,6 +85,7 @@ class EndpointRecord:
             target=self.target,
             previous=self.previous,
             components=self.components,
+            served_names=self.served_names,
         )
 
 
@@ -165,6 +168,18 @@ class AlreadyExists(CallerError):
         self.kind = kind
         self.name = name
         self.arn = arn
+
+
+class ServedNameTaken(CallerError):
+    """Another endpoint has the name, or is served under it."""
+
+    def __init__(self, name: str, endpoint: str) -> None:
+        super().__init__(
+            "served-name-taken",
+            f'The name "{name}" belongs to endpoint "{endpoint}".',
+            hint="Choose another name, or take it away there first: delete the endpoint, or its tag"
+            f" {TAG}.",
+        )
 
 
 class NotFound(CallerError):

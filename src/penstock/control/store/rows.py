@@ -6,14 +6,14 @@ begin and end no transaction.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any, Final
 
 import msgspec
 import orjson
-from sqlalchemy import Connection, RowMapping, and_, delete, insert, select, update
+from sqlalchemy import Connection, RowMapping, and_, delete, func, insert, select, update
 
 from penstock.control.database import schema
 from penstock.control.database.mapping import from_json, record_of, to_json
@@ -30,9 +30,11 @@ from penstock.control.store.records import (
     ListedResource,
     NotFound,
     ResourceRecord,
+    ServedNameTaken,
     TooManyTags,
     UnreadableRecord,
 )
+from penstock.core.deployment import served_names
 from penstock.core.deployment.capacity_spec import ComponentRevision, ComponentSpec
 from penstock.core.deployment.deployment import DeploymentSpec
 from penstock.core.deployment.endpoint_state import DELETING, IN_SERVICE
@@ -176,6 +178,7 @@ def _with_deployments(db: Connection, row: RowMapping) -> EndpointRecord:
         target=target,
         previous=spec_of(row["active_generation"], "previous"),
         components=components_of(db, row["key"]),
+        served_names=served_names.of_tags(tags_of(db, row["arn"])),
     )
 
 
@@ -256,6 +259,10 @@ def add_tags(db: Connection, arn: str, tags: Mapping[str, str]) -> dict[str, str
     merged = tags_of(db, arn) | dict(tags)
     if len(merged) > TAG_COUNT_MAX:
         raise TooManyTags(arn, TAG_COUNT_MAX)
+    kind, _, name = arn.rpartition(":")[2].partition("/")
+    if kind == ENDPOINT and any(map(served_names.is_tag, tags)):
+        served_names.check(merged)
+        check_names_free(db, name, served_names.of_tags(merged))
     db.execute(
         delete(schema.tags).where(columns.arn_key == arn.lower(), columns.name.in_(list(tags)))
     )
@@ -263,3 +270,36 @@ def add_tags(db: Connection, arn: str, tags: Mapping[str, str]) -> dict[str, str
     if rows:
         db.execute(insert(schema.tags), rows)
     return merged
+
+
+def check_names_free(db: Connection, endpoint: str, names: Collection[str]) -> None:
+    """Raises `ServedNameTaken` where one of the names, or the endpoint's own, is another's.
+
+    Names are compared without case, as SageMaker's are.
+    """
+    own = endpoint.lower()
+    wanted = {name.lower(): name for name in names}
+    for other, served in _served_elsewhere(db, own):
+        lower = served.lower()
+        if lower in wanted or own in served_names.endpoints_named_by(served):
+            raise ServedNameTaken(wanted.get(lower, endpoint), other)
+    named = {key: name for name in names for key in served_names.endpoints_named_by(name)}
+    named.pop(own, None)
+    columns = schema.endpoints.c
+    taken = db.execute(select(columns.key, columns.name).where(columns.key.in_(list(named))))
+    for key, other in taken:
+        raise ServedNameTaken(named[key], other)
+
+
+def _served_elsewhere(db: Connection, own: str) -> Iterator[tuple[str, str]]:
+    """(endpoint, served name) of every other endpoint."""
+    tags, endpoints = schema.tags, schema.endpoints.c
+    found = db.execute(
+        select(endpoints.name, tags.c.name, tags.c.value)
+        .join_from(tags, schema.endpoints, tags.c.arn_key == func.lower(endpoints.arn))
+        .where(tags.c.name.startswith(served_names.TAG, autoescape=True), endpoints.key != own)
+        .order_by(endpoints.key, tags.c.name)
+    )
+    for endpoint, name, value in found:
+        for served in served_names.of_tags({name: value}):
+            yield endpoint, served

@@ -140,8 +140,9 @@ class Store(DatabaseConnection):
         tags: Mapping[str, str] | None = None,
     ) -> EndpointRecord:
         """Creates generation 1, status Creating. Raises `AlreadyExists`, also while one is
-        Deleting."""
+        Deleting, and `ServedNameTaken`."""
         with self.begin() as db:
+            rows.check_names_free(db, name, ())
             extra = {
                 "status": CREATING,
                 "failure_reason": "",

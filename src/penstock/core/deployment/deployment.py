@@ -7,6 +7,7 @@ into actions, and a gateway is given `EndpointRoutes`.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 RANDOM = "RANDOM"
@@ -171,3 +172,5 @@ class EndpointRoutes:
     variants: tuple[VariantRoutes, ...]
     takes_components: bool = False  #: each request names an inference component
     asynchronous: bool = False  #: it takes InvokeEndpointAsync, and not InvokeEndpoint
+    #: other names in protocols -> target model or component; "" = the endpoint itself
+    served_names: Mapping[str, str] = field(default_factory=dict)

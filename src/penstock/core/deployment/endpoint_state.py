@@ -7,6 +7,7 @@ actions. `core/deployment/capacity_spec.py` says what a variant should have.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from penstock.core.deployment.capacity_spec import WHOLE_INSTANCE, ComponentSpec, CopySpec
@@ -64,6 +65,8 @@ class EndpointSpec:
     target: DeploymentSpec | None = None
     previous: DeploymentSpec | None = None
     components: tuple[ComponentSpec, ...] = ()  #: inference components, sorted by name
+    #: other names in protocols -> target model or component; "" = the endpoint itself
+    served_names: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def generations(self) -> tuple[DeploymentSpec, ...]:
@@ -249,7 +252,8 @@ class RefuseCopy:
 @dataclass(frozen=True, slots=True)
 class PublishRoutes:
     routes: EndpointRoutes
-    reason: str  #: generation-ready | copies-changed | weights-changed | endpoint-known
+    #: generation-ready | copies-changed | weights-changed | endpoint-known | served-names-changed
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)

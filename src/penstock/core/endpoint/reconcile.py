@@ -278,7 +278,12 @@ class _ReconcileTurn:
     def _publish(self, deployment: DeploymentSpec, held: GenerationObserved, reason: str) -> None:
         serving = [held.serving(one) for one in self._desired.components]
         self.actions += routes.decide(
-            deployment, held.copies, self._observed.published, reason, serving
+            deployment,
+            held.copies,
+            self._observed.published,
+            reason,
+            serving,
+            self._desired.served_names,
         )
 
     def _take_away(self, held: list[GenerationObserved], generations: set[int]) -> None:

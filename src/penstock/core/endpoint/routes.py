@@ -41,6 +41,7 @@ def decide(
     published: EndpointRoutes | None,
     reason: str,
     components: Iterable[ComponentSpec] = (),
+    served_names: Mapping[str, str] | None = None,
 ) -> tuple[PublishRoutes, ...]:
     """Routes to publish; empty where gateways have them already.
 
@@ -50,6 +51,7 @@ def decide(
         published: the routes that gateways got last.
         reason: the reason for a change.
         components: inference components of the endpoint.
+        served_names: its other names in protocols.
     """
     reachable = [one for one in components if one.status not in (DELETING, FAILED)]
     models = {one.name: one.active.model for one in reachable}
@@ -74,11 +76,14 @@ def decide(
         variants=tuple(entries),
         takes_components=deployment.takes_components,
         asynchronous=deployment.asynchronous is not None,
+        served_names=served_names or {},
     )
     if routes == published:
         return ()
     if published is None and reason != GENERATION_READY:
         reason = "endpoint-known"
+    elif published == replace(routes, served_names=published.served_names if published else {}):
+        reason = "served-names-changed"
     return (PublishRoutes(routes, reason),)
 
 

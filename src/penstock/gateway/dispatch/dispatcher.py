@@ -94,6 +94,7 @@ class Dispatcher(RetryingDispatcher):
             on_waiting=on_waiting,
         )
         self.table = EndpointTable(rng, recorders or NoRecorder(), sessions_of, shared=shared)
+        self.served = self.table.served
         self.sessions = GatewaySessions(clock, self.table.endpoints)
         self.sequences = GatewaySequences(self.invoke)
         self._sequence_drains = SequenceDrains(clock, timers, self._drains)

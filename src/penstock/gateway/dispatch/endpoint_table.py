@@ -18,6 +18,7 @@ from penstock.core.routing import CopyState, EndpointRouter, ModelsObserved, NoR
 from penstock.core.routing.sessions import Sessions
 from penstock.gateway.dispatch.invocation import UNBOUND, Invocation, component_of
 from penstock.gateway.dispatch.recording import Recorders
+from penstock.gateway.dispatch.served_names import ServedNames
 from penstock.metrics.counts.recorder import VariantRecorder
 
 #: Endpoint name -> its sessions.
@@ -170,10 +171,13 @@ class EndpointTable:
         self._others: dict[str, dict[int, int]] = {}
         self._copies: dict[int, tuple[Endpoint, str]] = {}  #: copy -> (endpoint, instance)
         self.endpoints: dict[str, Endpoint] = {}
+        self.served = ServedNames(self.endpoints)
 
     def publish(self, routes: EndpointRoutes) -> tuple[CopyState, ...]:
         """Replaces an endpoint's routes; returns the copies that drain from now on."""
         endpoint = self.endpoints.get(routes.endpoint)
+        before = endpoint.routes.served_names if endpoint is not None else {}
+        self.served.take(routes.endpoint, before, routes.served_names)
         gone: tuple[CopyState, ...] = ()
         if endpoint is None:
             sessions = self._sessions_of(routes.endpoint) if self._sessions_of else None
@@ -199,6 +203,7 @@ class EndpointTable:
         endpoint = self.endpoints.pop(name, None)
         if endpoint is None:
             return ()
+        self.served.take(name, endpoint.routes.served_names, {})
         gone = endpoint.router.replace(EndpointRoutes(endpoint=name, variants=()))
         for state in gone:
             self._copies.pop(state.copy, None)

@@ -9,15 +9,17 @@ platform in front of the model cannot judge what a model reads.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Final
+from dataclasses import dataclass, field, replace
+from typing import Final, Protocol, Self, TypeVar
 
 import numpy as np
+import orjson
 
 from penstock.artifacts.description.description import TensorSpec
 from penstock.errors import ModelError
 from penstock.runtimes.infer_metadata import InferMetadata
 from penstock.runtimes.tensor_bytes import NUMPY, name_of
+from penstock.wire.frames import RequestMeta
 
 JSON: Final = "application/json"
 #: Names that clients use for JSON Lines; the first is SageMaker's.
@@ -47,6 +49,29 @@ class CodecModel:
     #: output -> the names of its classes, by index, for Triton's classification
     labels: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     optional: frozenset[str] = frozenset()  #: inputs that a request may leave out
+
+    def named(self, name: str) -> Self:
+        return replace(self, name=name)
+
+
+class HasName(Protocol):
+    """Part of a model whose name is in answers."""
+
+    def named(self, name: str) -> Self:
+        """The same with another name."""
+
+
+Named = TypeVar("Named", bound=HasName)
+_MODEL: Final = "model"
+
+
+def as_asked(model: Named, meta: RequestMeta) -> Named:
+    """The model under the name that the request has for it: an endpoint may be served under more
+    than one, and the door says which."""
+    if meta.parameters is None or f'"{_MODEL}"' not in meta.parameters:
+        return model
+    name = orjson.loads(meta.parameters).get(_MODEL)
+    return model.named(name) if isinstance(name, str) and name else model
 
 
 def may_have_rows(model: CodecModel) -> bool:

@@ -18,6 +18,7 @@ from penstock.instance.codecs.base import (
     TRITON_BINARY,
     CodecModel,
     Decoded,
+    as_asked,
     bad,
     media_type,
 )
@@ -69,7 +70,7 @@ def operation_of(meta: RequestMeta) -> str:
 def decode_tensors(model: CodecModel, meta: RequestMeta, body: bytes) -> Decoded:
     """Rows of a tensor model's request. Raises ModelError with the status that the model
     answers."""
-    decoded = _decoded(model, meta, body)
+    decoded = _decoded(as_asked(model, meta), meta, body)
     metadata = decoded.metadata
     if metadata is not None and meta.parameters is not None and meta.door in _OIP_DOORS:
         headers = orjson.loads(meta.parameters).get("headers")

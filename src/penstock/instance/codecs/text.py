@@ -18,11 +18,12 @@ may be names parted by commas, as parameters are no lists, or follows from the o
 
 from __future__ import annotations
 
+import copy
 import csv
 import dataclasses
 import io
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from penstock.artifacts.description.description import Head, TensorSpec
 from penstock.instance.codecs import oip_grpc, oip_json
@@ -71,6 +72,12 @@ class TextModel:
         outputs = output_specs(heads)
         self._alone = dataclasses.replace(model, inputs=(_TEXT,), outputs=outputs)
         self._paired = dataclasses.replace(model, inputs=(_TEXT, _TEXT_PAIR), outputs=outputs)
+
+    def named(self, name: str) -> Self:
+        model = copy.copy(self)
+        model._alone = self._alone.named(name)
+        model._paired = self._paired.named(name)
+        return model
 
     def codec(self, names: set[Any], heads: tuple[Head, ...]) -> CodecModel:
         """The tensors of a request with inputs of these names, which asks for these heads."""

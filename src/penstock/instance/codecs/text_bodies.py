@@ -16,6 +16,8 @@ from penstock.instance.codecs.base import (
     JSON,
     OIP_GRPC,
     TRITON_BINARY,
+    HasName,
+    as_asked,
     bad,
     media_type,
     negotiate,
@@ -28,7 +30,7 @@ JSON_META: Final = encode_reply_meta(ReplyMeta(content_type=JSON))
 _PLAIN: Final = ("text/plain", "application/x-text")
 _NOTHING: Final = memoryview(b"")
 
-Model = TypeVar("Model")
+Model = TypeVar("Model", bound=HasName)
 Found = TypeVar("Found")
 
 
@@ -53,6 +55,7 @@ class Forms(Generic[Model, Found]):
 
 def read(forms: Forms[Model, Found], model: Model, meta: RequestMeta, body: bytes) -> Found:
     """Raises ModelError with the status that the model answers."""
+    model = as_asked(model, meta)
     kind = media_type(meta.content_type)
     if kind == OIP_GRPC:
         request = oip_grpc.parse(body)

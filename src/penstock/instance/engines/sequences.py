@@ -23,6 +23,7 @@ from penstock.core.batching.batcher import RunBatch
 from penstock.core.blame.poison_requests import reason_of_death
 from penstock.errors import CallerError, ModelError, PenstockError, from_dict
 from penstock.instance import replies
+from penstock.instance.codecs.base import as_asked
 from penstock.instance.codecs.generation.calls import (
     Event,
     GeneratedAnswer,
@@ -83,7 +84,7 @@ class Sequences(Work):
     def _decoded(self, meta: bytes, body: bytes) -> Any:
         asked = frames.decode_request_meta(meta)
         try:
-            return self._read(asked, body, self._served)
+            return self._read(asked, body, as_asked(self._served, asked))
         except CallerError as error:
             raise _as_the_model_says(error, meta) from None
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any, Final
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, Self
 
 import orjson
 
@@ -27,6 +27,9 @@ class Served:
     version: str
     new_id: Callable[[], str]  #: makes an id that is unique on this server
     now_s: Callable[[], int]  #: seconds since 1970
+
+    def named(self, name: str) -> Self:
+        return replace(self, name=name)
 
 
 class GeneratedChoice:
