@@ -62,7 +62,7 @@ class TextModel:
     __slots__ = ("_alone", "_names", "_paired", "heads", "name", "pairs", "scoring")
 
     def __init__(self, model: CodecModel, task: str, heads: Sequence[Head]) -> None:
-        self.name = model.name  #: the endpoint's
+        self.name = model.name  #: the endpoint's, or that under which it was asked
         self.heads = tuple(heads)  #: classification and regression heads have their labels
         self.pairs = _PAIRS.get(task, "never")  #: always | may | never
         one = [head for head in heads if head.task != "embedding" and len(head.labels) == 1]
@@ -75,6 +75,7 @@ class TextModel:
 
     def named(self, name: str) -> Self:
         model = copy.copy(self)
+        model.name = name
         model._alone = self._alone.named(name)
         model._paired = self._paired.named(name)
         return model
