@@ -123,7 +123,7 @@ def test_the_entries_of_a_map_are_a_key_and_a_value() -> None:
                 by_level = entry.name == "PriorityQueuePolicyEntry"
                 kinds = entry.field[0].TYPE_STRING, entry.field[0].TYPE_UINT64
                 assert entry.field[0].type == kinds[by_level]
-    assert found == 21
+    assert found == 26
 
 
 def test_the_head_of_a_request_has_its_parameters() -> None:
