@@ -84,6 +84,27 @@ def test_equal_requirements_are_built_once(tmp_path: Path) -> None:
     assert left_over(tmp_path / "store") == []
 
 
+def test_an_environment_built_through_a_link_outlives_the_link(tmp_path: Path) -> None:
+    (tmp_path / "store").mkdir()
+    (tmp_path / "link").symlink_to("store")
+    log: list[str] = []
+    provide(tmp_path / "link", model(tmp_path / "a"), log).close()
+    (tmp_path / "link").unlink()
+    lease = provide(tmp_path / "store", model(tmp_path / "b"), log)
+    assert printed(lease, "import tiny; print(tiny.VERSION)") == "1.0"
+    assert builds(log) == 1
+
+
+def test_after_its_folder_was_moved_an_environment_is_built_anew(tmp_path: Path) -> None:
+    log: list[str] = []
+    provide(tmp_path / "store", model(tmp_path / "a"), log).close()
+    (tmp_path / "store").rename(tmp_path / "moved")
+    lease = provide(tmp_path / "moved", model(tmp_path / "b"), log)
+    assert printed(lease, "import tiny; print(tiny.VERSION)") == "1.0"
+    assert builds(log) == 2
+    assert left_over(tmp_path / "moved") == []
+
+
 def test_the_server_s_own_environment_is_not_touched(tmp_path: Path) -> None:
     freeze = [sys.executable, "-m", "pip", "freeze", "--all"]
     before = subprocess.run(freeze, capture_output=True, check=True).stdout

@@ -91,6 +91,8 @@ class EnvironmentStore:
 
     def __post_init__(self) -> None:
         self.root.mkdir(parents=True, exist_ok=True)
+        # Files inside of an environment name its folder. A link to here may be gone before it is.
+        self.root = self.root.resolve()
 
     @property
     def wheels(self) -> Path:
@@ -152,6 +154,7 @@ class EnvironmentStore:
         return made
 
     def _build(self, key: str, build: Build) -> EnvironmentMade:
+        (self.root / key).unlink(missing_ok=True)
         self._remove_parts(key)
         folder = Path(tempfile.mkdtemp(prefix=f"{key}.", dir=self.root))
         folder.chmod(0o755)
@@ -180,6 +183,11 @@ class EnvironmentStore:
         (self.root / f"{key}.failed").unlink(missing_ok=True)
 
     def _found(self, key: str) -> EnvironmentMade | None:
+        """None also where files inside of it name another folder, since the cache was moved."""
+        made = self._read(key)
+        return made if made is not None and Path(made.interpreter).exists() else None
+
+    def _read(self, key: str) -> EnvironmentMade | None:
         try:
             if not (self.root / key).is_dir():
                 return None
@@ -229,7 +237,7 @@ class EnvironmentStore:
         `bytes_max` are taken. Returns the removed keys; what is in use stays."""
         entries, total = [], 0
         for path in self.root.glob("*.json"):
-            made = self._found(path.stem)
+            made = self._read(path.stem)
             if made is None:
                 continue
             lock = self.root / f"{path.stem}.lock"
