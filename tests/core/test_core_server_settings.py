@@ -68,7 +68,9 @@ def test_traces_are_what_the_operator_set() -> None:
     shown = trace_settings(0.01)
     assert shown["trace_level"] == ["TIMESTAMPS"]
     assert (shown["trace_rate"], shown["trace_count"]) == ("100", "-1")
-    assert trace_settings(0.0)["trace_level"] == ["OFF"]
+    assert trace_settings(0.9)["trace_rate"] == "1"
+    none = trace_settings(0.0)
+    assert (none["trace_level"], none["trace_rate"], none["trace_count"]) == (["OFF"], "0", "0")
 
 
 @pytest.mark.parametrize(

@@ -31,6 +31,9 @@ def test_a_served_name_stands_for_its_endpoint_and_before_a_colon_too() -> None:
     assert find("q:8b:target") == ("own", "target"), "and the longer one over the shorter"
     assert find("q:4b") == ("own", "4b")
     assert find("t/m") == ("own", "team/m")
+    longest = "x" * 256
+    made.publish(named("own", **names, **{longest: ""}))
+    assert find(f"{longest}:target") == ("own", "target")
     assert find("own") is None, "this is the endpoint itself"
     for other in ("A_1", "a_1/x", "t/m:x", "other", "other:a_1", "", ":", "t", "x" * 5000 + ":a_1"):
         assert find(other) is None

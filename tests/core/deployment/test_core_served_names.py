@@ -80,6 +80,10 @@ def test_what_a_path_or_another_name_could_be_is_refused(value: str, word: str) 
     assert word in raised.value.message
 
 
+def test_a_name_may_be_as_long_as_a_tags_value() -> None:
+    check({TAG: "a" * 256})
+
+
 def test_tags_of_before_that_name_nothing_are_passed_over() -> None:
     assert of_tags({TAG: "a/infer good", f"{TAG}:2": "good=x"}) == {"good": ""}
 
@@ -96,7 +100,7 @@ def test_added_names_are_beside_those_that_there_were(names: list[str], before: 
 
 
 def test_the_first_name_has_the_plain_tag() -> None:
-    assert tags_for(["a", "b=c"], {}) == {TAG: "a", f"{TAG}:2": "b=c"}
+    assert tags_for(["a", "b=c", "d"], {}) == {TAG: "a", f"{TAG}:2": "b=c", f"{TAG}:3": "d"}
 
 
 @given(st.text() | st.sampled_from(REAL))
@@ -109,6 +113,7 @@ def test_a_name_stays_readable_as_an_endpoints() -> None:
     assert legal_endpoint_name("densenet_onnx") == "densenet-onnx"
     assert legal_endpoint_name("Qwen/Qwen3-0.6B") == "Qwen-Qwen3-0-6B"
     assert legal_endpoint_name("_" * 70) == ""
+    assert legal_endpoint_name("a" * 70) == "a" * 63
 
 
 def test_a_name_with_colons_would_be_several_endpoints() -> None:
