@@ -72,9 +72,7 @@ class LimitConfig:
     body_bytes_max: Annotated[int, Meta(ge=1, le=2**30)] = 6_291_456
     #: size of a body below /v2; the default is Triton's own
     oip_body_bytes_max: Annotated[int, Meta(ge=1, le=2**30)] = 64 * 2**20
-    # Its library has no bound but this for what a call may send, so the server reserves as much
-    # for each message that it awaits: with 64 MiB, eight open streams would be all there are.
-    #: size of a gRPC message; each open ModelStreamInfer reserves as much; 0 = body_bytes_max
+    #: size of a gRPC message; 0 = oip_body_bytes_max
     grpc_message_bytes_max: Annotated[int, Meta(ge=0, le=2**30)] = 0
     # Room for 85 of the largest bodies; a laptop with 8 GiB has room for its models as well.
     #: total size of the bodies of all requests that are being read or wait for an answer
