@@ -47,6 +47,7 @@ class MemoryLink:
         self.usable = False
         self.sent: list[tuple[Invocation, int, int]] = []  #: (invocation, copy, deadline_ms)
         self.cancelled: list[Invocation] = []
+        self.paced: list[tuple[Invocation, bool]] = []
         self.told: list[dict[str, Any]] = []  #: calls whose outcome nobody waits for
         self.asked = 0  #: how often it was asked whether it lives
         self.heard = 0
@@ -66,6 +67,9 @@ class MemoryLink:
     def cancel(self, invocation: Invocation) -> None:
         self.cancelled.append(invocation)
         self.sent = [item for item in self.sent if item[0] is not invocation]
+
+    def pace(self, invocation: Invocation, *, waits: bool) -> None:
+        self.paced.append((invocation, waits))
 
     def tell(self, call: dict[str, Any]) -> None:
         assert self.usable, "told over a link that can't take it"

@@ -75,6 +75,9 @@ class Work:
     def cancelled(self, request: Request) -> None:
         """The request was cancelled: its computation may be ended."""
 
+    def paced(self, request: Request, *, waits: bool) -> None:
+        """Its client reads slowly: more of its answer is to wait, or need not any more."""
+
     def unbegun(self) -> list[Request]:
         """Requests that left the queue and are not computed yet, oldest first; `cancelled` takes
         them back."""
@@ -220,6 +223,10 @@ class Copy:
         if not request.answered:
             self.answer(request, None)
             self._work.cancelled(request)
+
+    def pace(self, request: Request, *, waits: bool) -> None:
+        if not request.answered:
+            self._work.paced(request, waits=waits)
 
     def _drop(self, item: Item, reason: str) -> None:
         request: Any = item.whole or item
