@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -271,6 +272,26 @@ def test_a_call_of_many_messages_holds_its_room_until_there_are_no_more() -> Non
         with reader.stream(never(), "a"):
             assert budget.bytes_taken == 60
         assert budget.bytes_taken == 0
+
+    run(main)
+
+
+def test_turns_that_end_together_leave_nobody_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All slow messages have had their time at one moment, as after a pause of the process."""
+    monkeypatch.setattr(grpc_calls, "PATIENCE_S", 0.05)
+
+    async def main() -> None:
+        reader = MessageReader(BodyBudget(1 << 40), ENVELOPE_BYTES_MAX, 600.0)
+        names = [name for name in "abcd" for _ in range(RECEIVED_AT_ONCE_OF_ONE)]
+        slow = [asyncio.ensure_future(reader.first(never(), name)) for name in names]
+        quick = asyncio.ensure_future(reader.first(messages(b"quick"), "e"))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        time.sleep(0.1)  # the process itself stands still
+        assert await quick == b"quick"
+        for one in slow:
+            one.cancel()
+        await asyncio.gather(*slow, return_exceptions=True)
 
     run(main)
 

@@ -301,6 +301,8 @@ class MessageReader:
                 await self._turn(peer)
                 turn = _ReadingTurn(peer, timeout, asyncio.get_running_loop().time())
                 self._turns[turn] = None
+                if self._waiting:
+                    self._hurry()  # whoever waits may have looked before this turn began
                 try:
                     return await self._received(requests, turn)
                 finally:
