@@ -287,7 +287,7 @@ def test_turns_that_end_together_leave_nobody_behind(monkeypatch: pytest.MonkeyP
         quick = asyncio.ensure_future(reader.first(messages(b"quick"), "e"))
         await asyncio.sleep(0)
         await asyncio.sleep(0)
-        time.sleep(0.1)  # the process itself stands still
+        time.sleep(0.1)  # noqa: ASYNC251 - the process itself stands still
         assert await quick == b"quick"
         for one in slow:
             one.cancel()
