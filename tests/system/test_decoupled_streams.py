@@ -77,6 +77,13 @@ class TritonPythonModel:
 """
 
 
+ECHO = """
+class TritonPythonModel:
+    def execute(self, requests):
+        return [answer(y=given(request, "x")) for request in requests]
+"""
+
+
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     root = tmp_path_factory.mktemp("streams")
@@ -89,13 +96,20 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     )  # fmt: skip
     with up(root) as running:
         running.deploy("counts", root / "counts")
+        files.python(
+            root / "echo", ECHO,
+            inputs=[("x", "UINT8", [-1])], outputs=[("y", "UINT8", [-1])], rows_max=0,
+        )  # fmt: skip
+        running.deploy("echo", root / "echo")
         yield running
 
 
 @contextmanager
-def client(server: Server, how: str, *numbers: int) -> Iterator[subprocess.Popen[str]]:
+def client(
+    server: Server, how: str, *numbers: int, model: str = "counts"
+) -> Iterator[subprocess.Popen[str]]:
     script = ROOT / "tests" / "system" / "scripts" / "triton_streams.py"
-    asked = [how, f"127.0.0.1:{server.grpc_port}", "counts", *map(str, numbers)]
+    asked = [how, f"127.0.0.1:{server.grpc_port}", model, *map(str, numbers)]
     command = [str(python_of("client-tritonclient")), str(script), *asked]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -229,3 +243,9 @@ def test_a_reader_over_http_that_goes_away_ends_the_models_work(server: Server) 
         plain.recv(1000)
         settled(server, UNDER_WAY_MAX)
     wait_until(lambda: progress(server)[1] == cancelled + 1, "the model was told", 30)
+
+
+def test_messages_of_sixty_mebibytes_pass_beside_many_open_streams(server: Server) -> None:
+    with client(server, "large", 100, 60 * MIB, model="echo") as running:
+        told = heard(running)
+    assert told == {"call": True, "stream": True, "too large": "StatusCode.RESOURCE_EXHAUSTED"}

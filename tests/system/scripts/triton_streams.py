@@ -3,15 +3,20 @@
 triton_streams.py many GRPC NAME STREAMS CONNECTIONS: all at once, each gets its own count.
 triton_streams.py slow GRPC NAME COUNT BYTES: one stream whose reader takes as many responses as the
 lines of the input say, and then all; "leave" leaves. Prints a line of JSON after each.
+triton_streams.py large GRPC NAME IDLE BYTES: messages of so many bytes, there and back, by one call
+and by a stream, while other streams are open and idle; then one that is too large.
 """
 
 import asyncio
 import json
+import queue
 import sys
 
 import grpc
 import numpy as np
+import tritonclient.grpc as triton
 from tritonclient.grpc import service_pb2, service_pb2_grpc
+from tritonclient.utils import InferenceServerException
 
 how, address, name = sys.argv[1:4]
 numbers = list(map(int, sys.argv[4:]))
@@ -89,4 +94,37 @@ async def slow(count, size):
     await channel.close()
 
 
-asyncio.run({"many": many, "slow": slow}[how](*numbers))
+def tensor(size):
+    given = triton.InferInput("x", [size], "UINT8")
+    given.set_data_from_numpy(np.resize(np.arange(251, dtype=np.uint8), size))
+    return [given]
+
+
+def right(result, size):
+    given = np.resize(np.arange(251, dtype=np.uint8), size)
+    return bool(np.array_equal(result.as_numpy("y"), given))
+
+
+async def large(idle, size):
+    clients = [triton.InferenceServerClient(address) for _ in range(idle)]
+    for client in clients:
+        client.start_stream(lambda result, error: None)
+    client = triton.InferenceServerClient(address)
+    told = {"call": right(client.infer(name, tensor(size)), size)}
+    answers = queue.Queue()
+    client.start_stream(lambda result, error: answers.put((result, error)))
+    client.async_stream_infer(name, tensor(size))
+    result, error = answers.get(timeout=120)
+    assert error is None, error
+    told["stream"] = right(result, size)
+    client.stop_stream()
+    try:
+        client.infer(name, tensor(size + (8 << 20)))
+    except InferenceServerException as error:
+        told["too large"] = error.status()
+    for each in clients:
+        each.stop_stream(cancel_requests=True)
+    print(json.dumps(told))
+
+
+asyncio.run({"many": many, "slow": slow, "large": large}[how](*numbers))
