@@ -23,7 +23,7 @@ SECONDS: Final[dict[str, int]] = {
     "tests/system/test_transform_kills.py": 60,
     "tests/system/test_gateways.py": 60,
     "tests/system/test_sequences_killed.py": 30,
-    "tests/system/test_decoupled_streams.py": 35,
+    "tests/system/test_decoupled_streams.py": 45,
     "tests/system/test_clients_sagemaker_sdk.py": 60,
     "tests/control/test_leader_killed.py": 60,
     "tests/system/test_scaling.py": 60,
