@@ -270,6 +270,7 @@ class FakeInstance:
         self.address = f"unix:{path}"
         self._path = path
         self.cancelled: list[int] = []
+        self.paced: list[tuple[int, bool]] = []  #: requests, and whether their answers are to wait
         self.invokes: list[frames.Invoke] = []
         self.flags: list[int] = []  #: of their frames
         self.connections: list[_InstanceConnection] = []
@@ -313,6 +314,8 @@ class _InstanceConnection(asyncio.Protocol):
                 self._instance.on_invoke(self, frame.ident, invoke)
             elif frame.kind == frames.CANCEL:
                 self._instance.cancelled.append(frame.ident)
+            elif frame.kind == frames.PACE:
+                self._instance.paced.append((frame.ident, bool(frame.flags & frames.WAIT)))
 
     def write(self, data: bytes) -> None:
         self.transport.write(data)

@@ -388,7 +388,7 @@ def translate(error: PenstockError) -> tuple[Any, str]:
             return code.NOT_FOUND, f"Request for unknown model: {message}"
         if error.code == "not-served":
             return code.UNIMPLEMENTED, message
-        if error.code == "message-too-slow":
+        if error.code in ("message-too-slow", "stream-unread"):
             return code.DEADLINE_EXCEEDED, message
         if error.status == 501:
             return code.UNIMPLEMENTED, message

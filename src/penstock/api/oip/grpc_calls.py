@@ -325,14 +325,27 @@ class MessageReader:
             finally:
                 room.leave()
         awaited = AwaitedMessage(turn.peer, turn.cut)
-        slow = asyncio.get_running_loop().call_later(SLOW_S, self._arrivals.await_message, awaited)
+        rooms: list[_Room] = []
+        slow = asyncio.get_running_loop().call_later(SLOW_S, self._is_slow, turn, awaited, rooms)
         try:
             message = await anext(requests)
         finally:
             slow.cancel()
             self._arrivals.ended(awaited)
+            for room in rooms:
+                room.leave()
         self._arrivals.delivered(turn.peer, len(message) + CALL_HEAD_BYTES)
         return message
+
+    def _is_slow(self, turn: _ReadingTurn, awaited: AwaitedMessage, rooms: list[_Room]) -> None:
+        """Counts what comes of a message. Where that can't be done, it takes room for the
+        largest."""
+        if self._arrivals.await_message(awaited):
+            return
+        try:
+            rooms.append(_Room(self._budget, self._message_bytes_max))
+        except NotNowError:
+            turn.cut()
 
     @contextlib.contextmanager
     def stream(self, requests: AsyncIterator[bytes], peer: str) -> Iterator[Messages]:

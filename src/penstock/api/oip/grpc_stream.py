@@ -191,6 +191,7 @@ class InferStream:
         self._piece_bytes_max = 0
         self._paced: set[Invocation] = set()  #: whose models wait until the client has read
         self._writing: tuple[asyncio.Timeout, int] | None = None  #: the piece being written
+        self._cut = False  #: the client does not read
         self._refused = False  #: there is no room for more of what the client sends
         self._ended = False  #: the client sends no more requests
         self._task: asyncio.Task[None] | None = None
@@ -203,6 +204,8 @@ class InferStream:
         """Returns when all requests are answered; cancelling it cancels those in flight.
 
         It cancels itself if the client does not read, because a write would then wait for ever.
+
+        Raises CallerError (`stream-unread`) then, and what `requests` raises.
         """
         self._task = asyncio.current_task()
         reader = asyncio.get_running_loop().create_task(self._read(requests))
@@ -216,6 +219,10 @@ class InferStream:
                     self._changed.clear()
                     await self._changed.wait()
             await reader  # it is done; this raises its error, if it has one
+        except asyncio.CancelledError:
+            if self._cut:
+                raise _unread() from None
+            raise
         finally:
             reader.cancel()
             for invocation in list(self._live):
@@ -234,12 +241,7 @@ class InferStream:
                         self._limit_write()
                     await write(message)
         except TimeoutError:
-            raise CallerError(
-                "stream-unread",
-                f"The answers of the stream were not read for {UNREAD_S_MAX:g} s.",
-                hint="Read them as they come, or ask for fewer at once.",
-                status=408,
-            ) from None
+            raise _unread() from None
         finally:
             self._writing = None
             self._out_bytes -= len(message)
@@ -358,6 +360,16 @@ class InferStream:
         self._piece_bytes_max = max(self._piece_bytes_max, len(message))
         self._changed.set()
         most = max(UNREAD_BYTES_MAX, PIECES_UNDER_WAY_MAX * self._piece_bytes_max)
-        if self._out_bytes > most and self._task is not None:
+        if self._out_bytes > most and self._task is not None and not self._cut:
             log.warning("a client does not read the answers of its stream: call cut")
+            self._cut = True
             self._task.cancel()
+
+
+def _unread() -> CallerError:
+    return CallerError(
+        "stream-unread",
+        "The answers of the stream were not read: too many wait, or one for too long.",
+        hint="Read them as they come, or ask for fewer at once.",
+        status=408,
+    )
