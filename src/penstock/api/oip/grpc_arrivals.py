@@ -5,8 +5,8 @@ counts the bytes of each connection (TCP_INFO). `core/request/arriving.py` makes
 unfinished, which is taken from the budget for bodies. Where that is more than gRPC's half of the
 budget, the connection that has sent most loses its calls whose messages have not come.
 
-The counts are read every `LOOK_S` while a message is awaited, so what comes in that time may be
-held beside the budget.
+The counts are read every `LOOK_S` while a message is awaited, of many connections less often, so
+what comes in that time may be held beside the budget.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ from penstock.core.request.arriving import ArrivingMessages
 from penstock.core.request.body_budget import BodyBudget
 
 LOOK_S: Final = 0.1
+#: Of so many connections the counts are read in `LOOK_S`: less than a hundredth of a processor.
+_LOOKED_AT_MAX: Final = 100
 #: Where `tcpi_bytes_received` is in the kernel's `struct tcp_info` (linux/tcp.h), and its size.
 _RECEIVED_AT, _RECEIVED_BYTES = 128, 8
 _FAMILIES: Final = (socket.AF_INET, socket.AF_INET6)
@@ -78,7 +80,7 @@ class Arrivals:
         self._peers[awaited.peer] = peer
         peer.messages.awaits(awaited, received=received)
         if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(LOOK_S, self._look)
+            self._look_later()
         return True
 
     def delivered(self, peer: str, size: int) -> None:
@@ -108,7 +110,11 @@ class Arrivals:
                     self._cut(max(self._peers.values(), key=lambda one: one.bytes_taken))
                     break
         if self._peers:
-            self._timer = asyncio.get_running_loop().call_later(LOOK_S, self._look)
+            self._look_later()
+
+    def _look_later(self) -> None:
+        pause_s = LOOK_S * max(1.0, len(self._peers) / _LOOKED_AT_MAX)
+        self._timer = asyncio.get_running_loop().call_later(pause_s, self._look)
 
     def _take(self, peer: _Arriving, size: int) -> bool:
         """Takes so much of the budget for a connection. False: there is not so much; then it has

@@ -191,8 +191,7 @@ class InferStream:
         self._piece_bytes_max = 0
         self._paced: set[Invocation] = set()  #: whose models wait until the client has read
         self._writing: tuple[asyncio.Timeout, int] | None = None  #: the piece being written
-        self._cut = False  #: the client does not read
-        self._refused = False  #: there is no room for more of what the client sends
+        self._failure: PenstockError | None = None  #: why the call is cut
         self._ended = False  #: the client sends no more requests
         self._task: asyncio.Task[None] | None = None
         self._changed = asyncio.Event()
@@ -210,7 +209,7 @@ class InferStream:
         self._task = asyncio.current_task()
         reader = asyncio.get_running_loop().create_task(self._read(requests))
         try:
-            while not self._refused:
+            while True:
                 if self._out:
                     await self._write_one(write)
                 elif self._ended and not self._live and not self._turns:
@@ -218,10 +217,10 @@ class InferStream:
                 else:
                     self._changed.clear()
                     await self._changed.wait()
-            await reader  # it is done; this raises its error, if it has one
+            await reader  # it is done; this raises its error
         except asyncio.CancelledError:
-            if self._cut:
-                raise _unread() from None
+            if self._failure is not None:
+                raise self._failure from None
             raise
         finally:
             reader.cancel()
@@ -274,9 +273,8 @@ class InferStream:
                 while len(self._live) >= REQUESTS_MAX or self._out_bytes > UNREAD_BYTES_PAUSE:
                     self._room.clear()
                     await self._room.wait()
-        except NotNowError:
-            self._refused = True
-            raise
+        except NotNowError as error:  # there is no room for more of what the client sends
+            self._cut(error)
         finally:
             self._ended = True
             self._changed.set()
@@ -360,9 +358,14 @@ class InferStream:
         self._piece_bytes_max = max(self._piece_bytes_max, len(message))
         self._changed.set()
         most = max(UNREAD_BYTES_MAX, PIECES_UNDER_WAY_MAX * self._piece_bytes_max)
-        if self._out_bytes > most and self._task is not None and not self._cut:
-            log.warning("a client does not read the answers of its stream: call cut")
-            self._cut = True
+        if self._out_bytes > most:
+            self._cut(_unread())
+
+    def _cut(self, failure: PenstockError) -> None:
+        """Ends the call, even while a write waits for the client."""
+        if self._task is not None and self._failure is None:
+            log.warning("a stream is cut: %s", failure.message)
+            self._failure = failure
             self._task.cancel()
 
 
