@@ -166,9 +166,24 @@ async def test_the_producer_of_a_client_that_falls_behind_waits_until_it_has_rea
             call.send(b"x" * 65_536)
             connection.flush()
         assert call.link.told == [True]
+        connection.check(connection._paused_since + pipeline.PACED_STALL_S_MAX - 0.1)
         while connection.unread_bytes:
             await client.reader.read(2**16)
         assert call.link.told == [True, False]
+
+
+async def test_who_reads_nothing_while_a_producer_waits_is_cut_off() -> None:
+    async with site() as served:
+        client = await served.client(limit=2**16)
+        call = await begun(served, client)
+        call.state, call.link = STREAMING, PacedLink()
+        call.start(HEAD)
+        [connection] = served.listener.connections
+        while not call.link.told:
+            call.send(b"x" * 65_536)
+            connection.flush()
+        connection.check(connection._paused_since + pipeline.PACED_STALL_S_MAX)
+        await until(lambda: served.door.abandoned_urls == [b"/hot/later"])
 
 
 async def test_no_stream_keeps_more_than_a_bound_for_a_client_that_does_not_read() -> None:

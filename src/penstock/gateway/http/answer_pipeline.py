@@ -48,6 +48,8 @@ PARTS_UNDER_WAY_MAX: Final = 4
 #: `UNREAD_STALL_S_MAX`: a slow reader is served, but one that has stopped must not hold memory.
 UNREAD_BYTES_STALLED: Final = 1 << 20
 UNREAD_STALL_S_MAX: Final = 10.0
+#: The same for one whose producer waits for it.
+PACED_STALL_S_MAX: Final = 30.0
 #: Parts that together reach this size leave at once: joining more costs more than a system call.
 TURN_BYTES_MAX: Final = 65_536
 
@@ -240,7 +242,9 @@ class AnswerPipeline(asyncio.Protocol):
         if taken > self._taken_bytes:
             self._taken_bytes = taken
             self._paused_since = now
-        return min(UNREAD_STALL_S_MAX, limit_s) if unread_bytes > UNREAD_BYTES_STALLED else limit_s
+        if unread_bytes > UNREAD_BYTES_STALLED:
+            return min(UNREAD_STALL_S_MAX, limit_s)
+        return limit_s if self._paced is None else min(PACED_STALL_S_MAX, limit_s)
 
     def give_back(self, size: int) -> None:
         """The body of one of its requests is not needed any more."""
