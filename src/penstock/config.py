@@ -15,6 +15,9 @@ from msgspec import Meta
 from penstock.core.request.holding import ZERO_CAPACITY_MODES
 from penstock.file_schema import one_of
 
+#: Triton's words of --rate-limit.
+RATE_LIMIT_OFF: Final = "off"
+RATE_LIMIT_MODES: Final = (RATE_LIMIT_OFF, "execution_count")
 CAPACITY_MEASURED: Final = "measured"
 CAPACITY_STRICT: Final = "strict"
 CAPACITY_MODES: Final = (CAPACITY_MEASURED, CAPACITY_STRICT)
@@ -72,9 +75,7 @@ class LimitConfig:
     body_bytes_max: Annotated[int, Meta(ge=1, le=2**30)] = 6_291_456
     #: size of a body below /v2; the default is Triton's own
     oip_body_bytes_max: Annotated[int, Meta(ge=1, le=2**30)] = 64 * 2**20
-    # Its library has no bound but this for what a call may send, so the server reserves as much
-    # for each message that it awaits: with 64 MiB, eight open streams would be all there are.
-    #: size of a gRPC message; each open ModelStreamInfer reserves as much; 0 = body_bytes_max
+    #: size of a gRPC message; 0 = oip_body_bytes_max
     grpc_message_bytes_max: Annotated[int, Meta(ge=0, le=2**30)] = 0
     # Room for 85 of the largest bodies; a laptop with 8 GiB has room for its models as well.
     #: total size of the bodies of all requests that are being read or wait for an answer
@@ -164,6 +165,10 @@ class ControlConfig:
     # Off as in Triton, which needs --cache-config: models' memory is planned without it.
     #: memory in each instance for answers that are given again, for models with response_cache
     response_cache_bytes_max: Annotated[int, Meta(ge=0, le=2**40)] = 0
+    #: execution_count: models wait for the resources that their rate_limiter names; or off
+    rate_limit: Annotated[str, one_of(RATE_LIMIT_MODES)] = RATE_LIMIT_OFF
+    #: resource, or resource:device -> copies of it in each instance; none: as many as models need
+    rate_limit_resources: dict[str, _Count] = field(default_factory=dict)
     own_host: str = ""  #: this machine's address for nodes; empty = the one that faces them
     node_cache_dir: str = ""  #: folder for artifacts on each node; empty = in its user's cache
     # One spare takes some 60 MB to 150 MB, depending on its imports; a laptop keeps none.

@@ -87,6 +87,13 @@ class BareClient:
         self.bytes_sent[stream] += len(payload)
         return True
 
+    def send_whole(self, stream: int, message: bytes) -> None:
+        """Sends a small message, before any that `send` leaves unfinished."""
+        payload = b"\x00" + struct.pack(">I", len(message)) + message
+        self._writer.write(_frame(DATA, 0, stream, payload))
+        self._windows[stream] -= len(payload)
+        self._windows[0] -= len(payload)
+
     async def _read(self) -> None:
         while True:
             head = await self._reader.readexactly(9)

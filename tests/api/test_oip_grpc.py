@@ -123,7 +123,7 @@ async def test_each_error_has_its_status_code(error: PenstockError, code: Any) -
 
 async def test_wrong_requests_are_told_why() -> None:
     codes = grpc.StatusCode
-    async with door_site(body_bytes_max=1000) as served:
+    async with door_site(oip_body_bytes_max=1000) as served:
         nobody = ModelInferRequest(model_name="nobody").SerializeToString()
         code, details = await status_of(raw(served, "ModelInfer", nobody))
         assert (code, "unknown model" in details) == (codes.NOT_FOUND, True)

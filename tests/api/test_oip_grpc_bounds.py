@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -89,7 +90,7 @@ def test_unfinished_calls_hold_as_much_as_is_received_at_once(
     run(main)
 
 
-@pytest.mark.parametrize("method", ["ModelInfer", "ModelStreamInfer", "ModelReady"])
+@pytest.mark.parametrize("method", ["ModelInfer", "ModelReady"])
 def test_a_call_whose_message_does_not_come_ends(method: str) -> None:
     async def main() -> None:
         async with door_site(body_timeout_s=0.2) as served:
@@ -137,6 +138,45 @@ def test_what_anybody_may_ask_keeps_nobody_with_a_key_out(
             assert await infer(served, "right")
             for client in strangers:
                 await client.close()
+
+    run(main)
+
+
+def test_open_streams_reserve_little_and_hold_what_has_come_of_their_messages() -> None:
+    """Many idle streams, then some whose second message never ends: they hold what they have sent,
+    up to gRPC's half of the budget. The connection that sent most is cut; others go on."""
+
+    async def main() -> None:
+        mib = 1 << 20
+        async with door_site(bodies_bytes_max=96 * mib, body_bytes_max=mib) as served:
+            greedy = await BareClient.open(served.grpc_port)
+            honest = grpc.aio.insecure_channel(f"127.0.0.1:{served.grpc_port}")
+            path = f"/{SERVICE}/ModelStreamInfer"
+            small = ModelInferRequest(model_name="echo").SerializeToString()
+            streams = [honest.stream_stream(path)() for _ in range(100)]
+            for stream in streams:
+                await stream.write(small)
+                assert await stream.read()
+            budget = served.bodies
+            assert budget.bytes_taken == 100 * LOOKAHEAD_BYTES
+
+            calls = [greedy.call("ModelStreamInfer") for _ in range(10)]
+            for call in calls:
+                greedy.send_whole(call, small)
+            await until(lambda: budget.bytes_taken == 110 * LOOKAHEAD_BYTES)
+            most = 0
+            while not greedy.ended.issuperset(calls):
+                for call in calls * 20:
+                    greedy.send(call, 60 * mib)
+                await asyncio.sleep(0.01)
+                most = max(most, budget.bytes_taken)
+            assert 30 * mib < most <= 48 * mib + 110 * LOOKAHEAD_BYTES
+            await until(lambda: budget.bytes_taken == 100 * LOOKAHEAD_BYTES)
+            for stream in streams:
+                await stream.write(small)
+                assert await stream.read()
+            await honest.close()
+            await greedy.close()
 
     run(main)
 
@@ -222,16 +262,36 @@ def test_a_call_of_many_messages_holds_its_room_until_there_are_no_more() -> Non
     async def main() -> None:
         budget = BodyBudget(100)
         reader = MessageReader(budget, 60, 5.0)
-        with reader.following(b"one", messages(b"two")) as given:
+        with reader.stream(messages(b"one", b"two"), "a") as given:
             assert await anext(given) == b"one"
             assert budget.bytes_taken == 60
             assert await anext(given) == b"two"
             with pytest.raises(StopAsyncIteration):
                 await anext(given)
             assert budget.bytes_taken == 0
-        with reader.following(b"one", never()):
+        with reader.stream(never(), "a"):
             assert budget.bytes_taken == 60
         assert budget.bytes_taken == 0
+
+    run(main)
+
+
+def test_turns_that_end_together_leave_nobody_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All slow messages have had their time at one moment, as after a pause of the process."""
+    monkeypatch.setattr(grpc_calls, "PATIENCE_S", 0.05)
+
+    async def main() -> None:
+        reader = MessageReader(BodyBudget(1 << 40), ENVELOPE_BYTES_MAX, 600.0)
+        names = [name for name in "abcd" for _ in range(RECEIVED_AT_ONCE_OF_ONE)]
+        slow = [asyncio.ensure_future(reader.first(never(), name)) for name in names]
+        quick = asyncio.ensure_future(reader.first(messages(b"quick"), "e"))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        time.sleep(0.1)  # noqa: ASYNC251 - the process itself stands still
+        assert await quick == b"quick"
+        for one in slow:
+            one.cancel()
+        await asyncio.gather(*slow, return_exceptions=True)
 
     run(main)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import Any
 
 import grpc
@@ -225,6 +226,57 @@ async def test_a_client_that_does_not_read_is_cut_off(monkeypatch: pytest.Monkey
                 await asyncio.sleep(0)
             await until(lambda: not served.dispatcher.in_flight)
             assert served.instance.cancelled == [ident]
+            await ends_unread(call)
+
+
+async def read_all(call: Any) -> None:
+    while await call.read() is not grpc.aio.EOF:
+        pass
+
+
+async def ends_unread(call: Any) -> None:
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await read_all(call)
+    assert caught.value.code() == grpc.StatusCode.DEADLINE_EXCEEDED
+    assert "were not read" in (caught.value.details() or "")
+
+
+@asynccontextmanager
+async def falling_behind() -> AsyncIterator[tuple[DoorSite, Any, HeldStream, int]]:
+    """A client that does not read its stream, whose model was asked to wait."""
+    async with door_site() as served:
+        told = served.instance.on_invoke = HeldStream()
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{served.grpc_port}") as channel:
+            call = channel.stream_stream(f"/{SERVICE}/ModelStreamInfer")()
+            await call.write(request("a"))
+            await until(lambda: told.idents)
+            [ident] = told.idents
+            told.send(first(ident, answer("a", b"x"), GRPC))
+            while not served.instance.paced:
+                told.send(more(ident, answer("a", b"x" * 1_000_000)))
+                await asyncio.sleep(0)
+            assert served.instance.paced == [(ident, True)]
+            yield served, call, told, ident
+
+
+async def test_the_model_of_a_client_that_falls_behind_waits_until_it_has_read() -> None:
+    async with falling_behind() as (served, call, told, ident):
+        while (ident, False) not in served.instance.paced:
+            assert await call.read()
+        told.send(end(ident))
+        await call.done_writing()
+        await read_all(call)
+        assert served.instance.cancelled == []
+
+
+async def test_a_client_that_reads_nothing_while_a_model_waits_loses_the_call(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("penstock.api.oip.grpc_stream.UNREAD_S_MAX", 0.1)
+    monkeypatch.setattr("penstock.api.oip.grpc_stream.READ_BYTES_PER_S_MIN", 1 << 30)
+    async with falling_behind() as (served, call, _, ident):
+        await until(lambda: served.instance.cancelled == [ident])
+        await ends_unread(call)
 
 
 CLIENT = """

@@ -29,6 +29,16 @@ def test_values_of_one_name_are_joined() -> None:
     assert HeaderForwarding(["x"]).chosen([("x", "1"), ("x", "2")]) == {"x": "1,2"}
 
 
+def test_binary_values_are_passed_on_as_text_or_refused_by_name() -> None:
+    forwarding = HeaderForwarding(["*"])
+    given = [("a-bin", "ä".encode()), ("a-bin", b"b"), ("grpc-trace-bin", b"\xff")]
+    assert forwarding.chosen(given) == {"a-bin": "ä,b"}
+    with pytest.raises(CallerError, match="'b-bin' has bytes that are no text") as caught:
+        forwarding.chosen([("b-bin", b"\xff")])
+    assert caught.value.code == "header-not-text"
+    assert HeaderForwarding(["a-bin"]).chosen([("b-bin", b"\xff")]) == {}
+
+
 @pytest.mark.parametrize("name", ["priority", "timeout", "headers", "sequence_id", "triton_x"])
 def test_names_that_triton_keeps_are_refused(name: str) -> None:
     with pytest.raises(CallerError, match="is reserved for Triton usage"):

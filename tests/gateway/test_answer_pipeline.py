@@ -15,6 +15,7 @@ from penstock.gateway.http.answer_pipeline import (
     PENDING_PIECES_MAX,
     PIPELINE_MAX,
     TURN_BYTES_MAX,
+    UNREAD_BYTES_PACED,
     UNREAD_BYTES_STALLED,
 )
 from penstock.gateway.http.call import status_line
@@ -311,7 +312,9 @@ def stalled(by_hand: ByHand, unread_bytes: int, *, taken_bytes: int = 0) -> Any:
 @pytest.mark.parametrize(
     ("unread_bytes", "body_timeout_s", "limit_s"),
     [
-        (UNREAD_BYTES_STALLED, 60.0, 60.0),
+        (UNREAD_BYTES_PACED, 60.0, 60.0),
+        (UNREAD_BYTES_PACED + 1, 60.0, 30.0),
+        (UNREAD_BYTES_STALLED, 60.0, 30.0),
         (UNREAD_BYTES_STALLED + 1, 60.0, 10.0),
         (UNREAD_BYTES_STALLED + 1, 5.0, 5.0),
         (1, 5.0, 5.0),

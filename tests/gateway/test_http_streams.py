@@ -10,6 +10,7 @@ from tests.kit.gateway import run
 from tests.kit.http_clients import RawClient, post
 from tests.kit.polling import until
 
+from penstock.gateway.dispatch.invocation import STREAMING
 from penstock.gateway.http import answer_pipeline as pipeline
 from penstock.gateway.http.call import Call, status_line
 
@@ -142,6 +143,46 @@ async def test_who_leaves_much_unread_is_cut_off_once_nothing_of_it_is_taken() -
         call.send(b"x" * 4_000_000)
         connection.flush()
         connection.check(connection._paused_since + pipeline.UNREAD_STALL_S_MAX)
+        await until(lambda: served.door.abandoned_urls == [b"/hot/later"])
+
+
+class PacedLink:
+    def __init__(self) -> None:
+        self.told: list[bool] = []
+
+    def pace(self, invocation: Any, *, waits: bool) -> None:
+        self.told.append(waits)
+
+
+async def test_the_producer_of_a_client_that_falls_behind_waits_until_it_has_read() -> None:
+    async with site() as served:
+        client = await served.client(limit=2**16)
+        call = await begun(served, client)
+        call.state, call.link = STREAMING, PacedLink()
+        call.start(HEAD)
+        [connection] = served.listener.connections
+        while connection.unread_bytes <= pipeline.UNREAD_BYTES_PACED:
+            assert call.link.told == []
+            call.send(b"x" * 65_536)
+            connection.flush()
+        assert call.link.told == [True]
+        connection.check(connection._paused_since + pipeline.PACED_STALL_S_MAX - 0.1)
+        while connection.unread_bytes:
+            await client.reader.read(2**16)
+        assert call.link.told == [True, False]
+
+
+async def test_who_reads_nothing_while_a_producer_waits_is_cut_off() -> None:
+    async with site() as served:
+        client = await served.client(limit=2**16)
+        call = await begun(served, client)
+        call.state, call.link = STREAMING, PacedLink()
+        call.start(HEAD)
+        [connection] = served.listener.connections
+        while not call.link.told:
+            call.send(b"x" * 65_536)
+            connection.flush()
+        connection.check(connection._paused_since + pipeline.PACED_STALL_S_MAX)
         await until(lambda: served.door.abandoned_urls == [b"/hot/later"])
 
 

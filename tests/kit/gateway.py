@@ -47,6 +47,7 @@ class MemoryLink:
         self.usable = False
         self.sent: list[tuple[Invocation, int, int]] = []  #: (invocation, copy, deadline_ms)
         self.cancelled: list[Invocation] = []
+        self.paced: list[tuple[Invocation, bool]] = []
         self.told: list[dict[str, Any]] = []  #: calls whose outcome nobody waits for
         self.asked = 0  #: how often it was asked whether it lives
         self.heard = 0
@@ -66,6 +67,9 @@ class MemoryLink:
     def cancel(self, invocation: Invocation) -> None:
         self.cancelled.append(invocation)
         self.sent = [item for item in self.sent if item[0] is not invocation]
+
+    def pace(self, invocation: Invocation, *, waits: bool) -> None:
+        self.paced.append((invocation, waits))
 
     def tell(self, call: dict[str, Any]) -> None:
         assert self.usable, "told over a link that can't take it"
@@ -266,6 +270,7 @@ class FakeInstance:
         self.address = f"unix:{path}"
         self._path = path
         self.cancelled: list[int] = []
+        self.paced: list[tuple[int, bool]] = []  #: requests, and whether their answers are to wait
         self.invokes: list[frames.Invoke] = []
         self.flags: list[int] = []  #: of their frames
         self.connections: list[_InstanceConnection] = []
@@ -309,6 +314,8 @@ class _InstanceConnection(asyncio.Protocol):
                 self._instance.on_invoke(self, frame.ident, invoke)
             elif frame.kind == frames.CANCEL:
                 self._instance.cancelled.append(frame.ident)
+            elif frame.kind == frames.PACE:
+                self._instance.paced.append((frame.ident, bool(frame.flags & frames.WAIT)))
 
     def write(self, data: bytes) -> None:
         self.transport.write(data)

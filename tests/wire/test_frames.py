@@ -45,6 +45,11 @@ GOLDEN: dict[str, tuple[bytes, str, Frame]] = {
         "0a000000 03 00 0000 0100000000000000  7b226f70223a2278227d",
         Frame(3, 0, 0, 1, b'{"op":"x"}'),
     ),
+    "PACE": (
+        frames.encode(frames.PACE, IDENT, flags=frames.WAIT),
+        f"00000000 04 01 0000 {ENDIAN}",
+        Frame(4, 1, 0, IDENT, b""),
+    ),
     "REPLY": (
         frames.encode_reply(
             IDENT,
@@ -205,7 +210,7 @@ def test_what_stands_behind_whole_frames_is_kept_without_them() -> None:
 # What is no frame
 
 DIRECTIONS = {
-    "to": (TO_INSTANCE, {1: 1 << 30, 2: 0, 3: 64 << 20}),
+    "to": (TO_INSTANCE, {1: 1 << 30, 2: 0, 3: 64 << 20, 4: 0}),
     "from": (
         FROM_INSTANCE,
         {32: 1 << 30, 33: 1 << 30, 34: 1 << 30, 35: 1 << 30,

@@ -150,6 +150,9 @@ class AdapterCopy:
     def cancel(self, request: Request) -> None:
         self.base.cancel(request)
 
+    def pace(self, request: Request, *, waits: bool) -> None:
+        self.base.pace(request, waits=waits)
+
     # Events from the base
 
     def taken(self, request: Request) -> None:

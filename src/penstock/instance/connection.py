@@ -139,6 +139,10 @@ class Connection(asyncio.Protocol, ReplySink):
                     held = self._requests.get(ident)
                     if held is not None:
                         held[0].cancel(held[1])
+                elif kind == frames.PACE:
+                    held = self._requests.get(ident)
+                    if held is not None:
+                        held[0].pace(held[1], waits=bool(flags & frames.WAIT))
                 else:
                     self._host.control(self, ident, payload)
             if self._looking is None and not self._decoder.between_frames:

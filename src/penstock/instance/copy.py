@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from penstock.clock import Clock
@@ -26,6 +27,7 @@ from penstock.core.routing.rebalance import evenly
 from penstock.errors import PenstockError
 from penstock.instance import replies
 from penstock.instance.batcher_driver import BatcherDriver, CallAt
+from penstock.instance.rate_limits import LaneLimits
 from penstock.instance.request import Item, ReplySink, Request
 from penstock.runtimes.base import Returned
 from penstock.wire import frames
@@ -75,6 +77,9 @@ class Work:
     def cancelled(self, request: Request) -> None:
         """The request was cancelled: its computation may be ended."""
 
+    def paced(self, request: Request, *, waits: bool) -> None:
+        """Its client reads slowly: more of its answer is to wait, or need not any more."""
+
     def unbegun(self) -> list[Request]:
         """Requests that left the queue and are not computed yet, oldest first; `cancelled` takes
         them back."""
@@ -118,6 +123,7 @@ class Copy:
         on_idle: Callable[[], None] | None = None,
         on_answer: Callable[[bytes], None] | None = None,
         observe: Callable[[list[Action]], None] | None = None,
+        limits: LaneLimits | None = None,
     ) -> None:
         self.number = number
         self.state = "ready"  #: ready | lost | failed | draining | closed
@@ -141,8 +147,10 @@ class Copy:
         self._order: ResponseOrder[tuple[ReplySink, bytes]] | None = (
             ResponseOrder() if spec.preserves_order else None
         )
+        self._limits = limits
+        run = work.run if limits is None else partial(limits.run, work.run)
         self.driver = work.driver(
-            spec, clock=clock, call_at=call_at, run=work.run, drop=self._drop, observe=observe
+            spec, clock=clock, call_at=call_at, run=run, drop=self._drop, observe=observe
         )
         #: Call it after each read of a socket: requests that came together may leave as one batch.
         self.turn: Callable[[float], None] = self.driver.turn
@@ -221,6 +229,10 @@ class Copy:
             self.answer(request, None)
             self._work.cancelled(request)
 
+    def pace(self, request: Request, *, waits: bool) -> None:
+        if not request.answered:
+            self._work.paced(request, waits=waits)
+
     def _drop(self, item: Item, reason: str) -> None:
         request: Any = item.whole or item
         if request.answered:
@@ -278,6 +290,8 @@ class Copy:
             self._lanes_held.append(lane)
         else:
             self.driver.lane_freed(lane, timed=timed)
+        if self._limits is not None:
+            self._limits.freed(lane)
 
     def lane_lost(self, lane: int, error: PenstockError) -> None:
         self._lanes_lost.update(self._lanes_of(lane))
@@ -374,6 +388,10 @@ class Copy:
         self.state = "closed"
         self._on_idle = None
         self._give_back_queue("draining")
+        for item in self._limits.close() if self._limits is not None else ():
+            request = item.whole or item
+            if not request.answered:
+                self.give_back(request, "draining")
         self._work.close()
         self.driver.close()
 

@@ -70,6 +70,9 @@ class RegionLink:
         if answer is not None:
             answer.stop()
 
+    def pace(self, invocation: Invocation, *, waits: bool) -> None:
+        """Each answer looks itself how much its client has not read (`_Answer._ease`)."""
+
     def ended(self, call: Call) -> None:
         """The answer is complete or lost."""
         del self._answers[call.number]

@@ -147,6 +147,8 @@ class LoadContext:
     #: The copy does a job: the same rows must give the same bytes at any time
     offline: bool = False
     response_cache_bytes: int = 0  #: of its process's response cache; 0 = there is none
+    #: As in `ArtifactSettings`; None: its lanes wait for no resources
+    rate_limit: tuple[tuple[str, int], ...] | None = None
     #: Its name in requests, where a host of target models loads it; "" = it is none
     target_model: str = ""
     #: Where Python models of this host may share processes; None: each has its own.

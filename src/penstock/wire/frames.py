@@ -16,6 +16,8 @@ To an instance
                     meta (meta_bytes of `RequestMeta`), body; flags ALONE: workers have died under
                     it, and it must not run together with another such request
     CANCEL          no payload; nobody wants the answer any more, and none follows
+    PACE            no payload; the client reads its answer slowly: the next CHUNK is to wait (flags
+                    WAIT), or need not wait any more. An answer that can't wait ignores it.
     CONTROL         payload = JSON {"op": ...}; answered by CONTROL_REPLY with the same id
 From an instance
     REPLY           payload = status u16, batch_rows u16, lane u8, reason u8, queue_us u32,
@@ -62,6 +64,7 @@ REPLY_HEAD: Final = struct.Struct("<HHBBIII")
 INVOKE: Final = 1
 CANCEL: Final = 2
 CONTROL: Final = 3
+PACE: Final = 4
 REPLY: Final = 32
 CHUNK: Final = 33
 END: Final = 34
@@ -73,6 +76,7 @@ COUNTS: Final = 39
 
 FIRST: Final = 1  #: flag of the first CHUNK
 ALONE: Final = 1  #: flag of INVOKE
+WAIT: Final = 1  #: flag of PACE
 
 #: No door's body limit is larger; a larger length is a broken stream, not a request.
 PAYLOAD_BYTES_MAX: Final = 1 << 30
@@ -91,7 +95,9 @@ def _bounds(bytes_max_by_kind: dict[int, int]) -> tuple[int, ...]:
 
 
 #: Largest payload by kind, of frames to an instance; -1 = no such kind.
-TO_INSTANCE: Final = _bounds({INVOKE: PAYLOAD_BYTES_MAX, CANCEL: 0, CONTROL: CONTROL_BYTES_MAX})
+TO_INSTANCE: Final = _bounds(
+    {INVOKE: PAYLOAD_BYTES_MAX, CANCEL: 0, CONTROL: CONTROL_BYTES_MAX, PACE: 0}
+)
 #: The same for frames from an instance.
 FROM_INSTANCE: Final = _bounds(
     {

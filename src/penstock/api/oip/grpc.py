@@ -98,7 +98,7 @@ class OipGrpc:
         """
         self._forwarding = forwarding if forwarding is not None and forwarding.on else None
         self._bytes_max = (
-            limits.grpc_message_bytes_max or limits.body_bytes_max
+            limits.grpc_message_bytes_max or limits.oip_body_bytes_max
         ) + ENVELOPE_BYTES_MAX
         self._reader = MessageReader(budget, self._bytes_max, limits.body_timeout_s)
         self._access = AccessInterceptor(grant_of, translate)
@@ -287,9 +287,8 @@ class OipGrpc:
             return invocation, names
 
         try:
-            first = await self._reader.first(requests, context.peer())
             stream = InferStream(self._dispatcher, begin, lambda error: translate(error)[1])
-            with self._reader.following(first, requests) as messages:
+            with self._reader.stream(requests, context.peer()) as messages:
                 await stream.run(messages, context.write)
         except PenstockError as error:
             await _abort(context, error)
@@ -326,8 +325,7 @@ class OipGrpc:
         self, operation: str, target: str | None, version: str, served: str, context: Any
     ) -> bytes:
         if self._forwarding is not None:
-            texts = (pair for pair in context.invocation_metadata() or () if type(pair[1]) is str)
-            headers = self._forwarding.chosen(texts)
+            headers = self._forwarding.chosen(context.invocation_metadata() or ())
             if headers:
                 parameters = door_parameters(
                     operation=operation, version=version, model=served, headers=headers
@@ -390,7 +388,7 @@ def translate(error: PenstockError) -> tuple[Any, str]:
             return code.NOT_FOUND, f"Request for unknown model: {message}"
         if error.code == "not-served":
             return code.UNIMPLEMENTED, message
-        if error.code == "message-too-slow":
+        if error.code in ("message-too-slow", "stream-unread"):
             return code.DEADLINE_EXCEEDED, message
         if error.status == 501:
             return code.UNIMPLEMENTED, message

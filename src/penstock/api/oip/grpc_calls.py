@@ -8,13 +8,15 @@ of a call whose handler takes a stream and reads none. The endpoint is only in t
 The bounds are on how many messages are received at once, and for how long.
 
 grpcio delivers a message only as a whole, and lets the client send all of it as soon as it is
-requested. So memory is bounded by the number of requested messages: each reserves room for the
-largest message while it is received. A call that waits for its turn holds only what the client may
-send early (`LOOKAHEAD_BYTES`), and one connection can't take every turn. If connections wait, a
-message that has been arriving for `PATIENCE_S` is given up: small messages take no time.
+requested. So the messages of calls that have one are received in turns. A call that waits for its
+turn holds only what the client may send early (`LOOKAHEAD_BYTES`), and one connection can't take
+every turn. If connections wait, a message that has been arriving for `PATIENCE_S` is given up:
+small messages take no time.
 
-A call of many messages may be idle between two of them for any time. It keeps its reserved room
-meanwhile, and is refused if there is none.
+A call of many messages may be idle before any of them for any time, so it needs no turn. What has
+come of its next message is counted (`grpc_arrivals.py`), as is a slow message of any call, and
+bounded by the budget for bodies. The call reserves what it may send early, and is refused if there
+is no room. Where a connection can't be counted, each awaited message reserves room for the largest.
 """
 
 from __future__ import annotations
@@ -29,6 +31,7 @@ from typing import Any, Final
 import grpc
 
 from penstock.api.access import AccessRequest, permit
+from penstock.api.oip.grpc_arrivals import Arrivals, AwaitedMessage, countable
 from penstock.core.request.body_budget import BodyBudget
 from penstock.core.request.grants import (
     CHANGE_LOG,
@@ -162,32 +165,37 @@ RECEIVED_AT_ONCE_OF_ONE: Final = 8
 LOOKAHEAD_BYTES: Final = 64 << 10
 #: s. A message of 6 MiB takes this long at 25 Mbit/s.
 PATIENCE_S: Final = 2.0
+#: s. A message that takes longer is counted while it comes.
+SLOW_S: Final = 0.05
+#: What a call sends beside its messages: metadata, such as a token.
+CALL_HEAD_BYTES: Final = 4 << 10
 
 
 class _ReadingTurn:
     """A message that is being received."""
 
-    __slots__ = ("began", "peer", "timeout")
+    __slots__ = ("began", "peer", "refused", "timeout")
 
     def __init__(self, peer: str, timeout: asyncio.Timeout, began: float) -> None:
         self.peer = peer
         self.timeout = timeout
         self.began = began
+        self.refused = False  #: there is no room for more of it
+
+    def cut(self) -> None:
+        if not self.timeout.expired():
+            self.refused = True
+            self.timeout.reschedule(0.0)
 
 
 class _Room:
-    """Room for one message. The constructor raises NotNowError `bodies-too-large`."""
+    """Room for messages. The constructor raises NotNowError `bodies-too-large`."""
 
     __slots__ = ("_budget", "_bytes_held")
 
     def __init__(self, budget: BodyBudget, bytes_max: int) -> None:
         if not budget.take(bytes_max):
-            raise NotNowError(
-                "bodies-too-large",
-                "The bodies of all requests are as large as the server may hold.",
-                hint="Try again shortly.",
-                retry_after_s=1.0,
-            )
+            raise too_large()
         self._budget = budget
         self._bytes_held = bytes_max
 
@@ -197,26 +205,71 @@ class _Room:
         self._bytes_held = 0
 
 
-class Messages:
-    """Iterates over the messages of a call; the room is given back after the last one."""
+def too_large() -> NotNowError:
+    return NotNowError(
+        "bodies-too-large",
+        "The bodies of all requests are as large as the server may hold.",
+        hint="Try again shortly; limits.bodies_bytes_max is the setting.",
+        retry_after_s=1.0,
+    )
 
-    def __init__(self, first: bytes, rest: AsyncIterator[bytes], room: _Room) -> None:
-        self._first: bytes | None = first
-        self._rest = rest
+
+class Messages:
+    """Iterates over the messages of a call; the room is given back after the last one.
+
+    Raises NotNowError `bodies-too-large` where there is no room for more of the next message.
+    """
+
+    def __init__(
+        self,
+        requests: AsyncIterator[bytes],
+        room: _Room,
+        arrivals: Arrivals | None,
+        peer: str,
+    ) -> None:
+        """`arrivals`: what comes is counted there; None: there is room for the largest message."""
+        self._requests = requests
         self._room = room
+        self._arrivals = arrivals
+        self._awaited = AwaitedMessage(peer, self._cut)
+        self._reading: asyncio.Task[Any] | None = None
+        self._refused = False
 
     def __aiter__(self) -> Messages:
         return self
 
     async def __anext__(self) -> bytes:
-        if self._first is not None:
-            first, self._first = self._first, None
-            return first
+        self._reading = asyncio.current_task()
         try:
-            return await anext(self._rest)
-        except StopAsyncIteration:
-            self._room.leave()
+            message = await anext(self._requests)
+        except asyncio.CancelledError:
+            if self._refused:
+                raise too_large() from None
             raise
+        except StopAsyncIteration:
+            self.close()
+            raise
+        finally:
+            self._reading = None
+        if self._arrivals is not None:
+            self._arrivals.delivered(self._awaited.peer, len(message))
+            self._arrivals.await_message(self._awaited)
+        return message
+
+    def begin(self) -> bool:
+        """Counts from now on what comes. False: it can't be counted."""
+        return self._arrivals is None or self._arrivals.await_message(self._awaited)
+
+    def close(self) -> None:
+        """Idempotent."""
+        self._room.leave()
+        if self._arrivals is not None:
+            self._arrivals.ended(self._awaited)
+
+    def _cut(self) -> None:
+        if self._reading is not None and not self._refused:
+            self._refused = True
+            self._reading.cancel()
 
 
 class MessageReader:
@@ -227,9 +280,10 @@ class MessageReader:
         self._budget = budget
         self._message_bytes_max = message_bytes_max
         self._timeout_s = timeout_s
+        self._arrivals = Arrivals(budget, LOOKAHEAD_BYTES)
         # Half of the budget: the other doors need room as well.
         in_half = budget.bytes_max // (2 * message_bytes_max)
-        self._at_once_max = max(1, min(RECEIVED_AT_ONCE_MAX, in_half))
+        self._uncounted_max = max(1, min(RECEIVED_AT_ONCE_MAX, in_half))
         self._turns: dict[_ReadingTurn, None] = {}  #: oldest first
         self._of_peer: Counter[str] = Counter()
         self._waiting: deque[tuple[str, asyncio.Future[None]]] = deque()
@@ -241,39 +295,79 @@ class MessageReader:
             CallerError: `message-missing`, `message-too-slow`.
             NotNowError: `bodies-too-large`.
         """
+        turn: _ReadingTurn | None = None
         try:
             async with asyncio.timeout(self._timeout_s) as timeout:
                 await self._turn(peer)
                 turn = _ReadingTurn(peer, timeout, asyncio.get_running_loop().time())
                 self._turns[turn] = None
+                if self._waiting:
+                    self._hurry()  # whoever waits may have looked before this turn began
                 try:
-                    room = _Room(self._budget, self._message_bytes_max)
-                    try:
-                        return await anext(requests)
-                    finally:
-                        room.leave()
+                    return await self._received(requests, turn)
                 finally:
                     del self._turns[turn]
                     self._leave(peer)
         except StopAsyncIteration:
             raise CallerError("message-missing", "The call ended without a message.") from None
         except TimeoutError:
+            if turn is not None and turn.refused:
+                raise too_large() from None
             raise CallerError(
                 "message-too-slow", "The message took too long to come.", status=408
             ) from None
 
+    async def _received(self, requests: AsyncIterator[bytes], turn: _ReadingTurn) -> bytes:
+        if not countable(turn.peer):
+            room = _Room(self._budget, self._message_bytes_max)
+            try:
+                return await anext(requests)
+            finally:
+                room.leave()
+        awaited = AwaitedMessage(turn.peer, turn.cut)
+        rooms: list[_Room] = []
+        slow = asyncio.get_running_loop().call_later(SLOW_S, self._is_slow, turn, awaited, rooms)
+        try:
+            message = await anext(requests)
+        finally:
+            slow.cancel()
+            self._arrivals.ended(awaited)
+            for room in rooms:
+                room.leave()
+        self._arrivals.delivered(turn.peer, len(message) + CALL_HEAD_BYTES)
+        return message
+
+    def _is_slow(self, turn: _ReadingTurn, awaited: AwaitedMessage, rooms: list[_Room]) -> None:
+        """Counts what comes of a message. Where that can't be done, it takes room for the
+        largest."""
+        if self._arrivals.await_message(awaited):
+            return
+        try:
+            rooms.append(_Room(self._budget, self._message_bytes_max))
+        except NotNowError:
+            turn.cut()
+
     @contextlib.contextmanager
-    def following(self, first: bytes, requests: AsyncIterator[bytes]) -> Iterator[Messages]:
-        """All messages of a call, the first one included.
+    def stream(self, requests: AsyncIterator[bytes], peer: str) -> Iterator[Messages]:
+        """All messages of a call of many.
 
         Raises:
             NotNowError: `bodies-too-large`.
         """
-        room = _Room(self._budget, self._message_bytes_max)
+        messages = None
+        if countable(peer):
+            room = _Room(self._budget, LOOKAHEAD_BYTES)
+            messages = Messages(requests, room, self._arrivals, peer)
+            if not messages.begin():
+                messages.close()
+                messages = None
+        if messages is None:
+            room = _Room(self._budget, self._message_bytes_max)
+            messages = Messages(requests, room, None, peer)
         try:
-            yield Messages(first, requests, room)
+            yield messages
         finally:
-            room.leave()
+            messages.close()
 
     async def _turn(self, peer: str) -> None:
         """Returns when it is this call's turn, which `_leave` ends."""
@@ -293,8 +387,9 @@ class MessageReader:
             raise
 
     def _admits(self, peer: str) -> bool:
+        at_once_max = RECEIVED_AT_ONCE_MAX if countable(peer) else self._uncounted_max
         at_once = self._of_peer.total()
-        return at_once < self._at_once_max and self._of_peer[peer] < RECEIVED_AT_ONCE_OF_ONE
+        return at_once < at_once_max and self._of_peer[peer] < RECEIVED_AT_ONCE_OF_ONE
 
     def _leave(self, peer: str) -> None:
         self._of_peer[peer] -= 1
@@ -302,7 +397,7 @@ class MessageReader:
             del self._of_peer[peer]
         for waiting in list(self._waiting):
             name, future = waiting
-            if self._of_peer.total() >= self._at_once_max:
+            if self._of_peer.total() >= RECEIVED_AT_ONCE_MAX:
                 break
             if self._admits(name) and not future.done():
                 self._waiting.remove(waiting)

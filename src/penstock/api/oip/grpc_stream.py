@@ -4,7 +4,8 @@ Requests run concurrently. Pieces of a streamed answer leave as soon as the mode
 answers keep the order of their requests, which clients without ids rely on, but never wait for an
 answer that has begun to stream. A failed request is reported in its place and ends nothing else.
 
-If a client stops reading, its requests are no longer read, and it is cut off when too much waits.
+If a client reads slowly, its requests are no longer read, and models that stream are asked to wait.
+It is cut off when too much waits all the same, or when it reads nothing while a model waits for it.
 
 The names at the front of a `ModelInferRequest` are read without parsing its tensors: the gateway
 only needs the model's name, and the instance parses the message, once. Field numbers are the
@@ -19,7 +20,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import NamedTuple
 
-from penstock.errors import CallerError, PenstockError
+from penstock.errors import CallerError, NotNowError, PenstockError
 from penstock.gateway.dispatch.dispatcher import Dispatcher
 from penstock.gateway.dispatch.invocation import Invocation, Responder
 from penstock.wire.frames import Reply
@@ -144,10 +145,14 @@ log = logging.getLogger(__name__)
 
 #: Requests of one call in flight; flow control makes the client wait with more.
 REQUESTS_MAX = 64
-#: Unread answers: above the first bound requests are no longer read, above the second the call
-#: ends.
+#: Unread answers: above the first bound requests are no longer read and streams wait, above the
+#: second the call ends; but some of the largest pieces may be under way before a model waits.
 UNREAD_BYTES_PAUSE = 1 << 20
 UNREAD_BYTES_MAX = 16 << 20
+PIECES_UNDER_WAY_MAX = 4
+#: While a model waits: time for one piece to be read, and what a slow client reads in a second.
+UNREAD_S_MAX = 30.0
+READ_BYTES_PER_S_MIN = 64 << 10
 
 #: Makes the invocation for one message; raises PenstockError.
 Begin = Callable[[bytes, Responder], tuple[Invocation, InferNames]]
@@ -183,6 +188,10 @@ class InferStream:
         self._live: set[Invocation] = set()
         self._out: deque[tuple[bytes, Invocation | None]] = deque()
         self._out_bytes = 0
+        self._piece_bytes_max = 0
+        self._paced: set[Invocation] = set()  #: whose models wait until the client has read
+        self._writing: tuple[asyncio.Timeout, int] | None = None  #: the piece being written
+        self._failure: PenstockError | None = None  #: why the call is cut
         self._ended = False  #: the client sends no more requests
         self._task: asyncio.Task[None] | None = None
         self._changed = asyncio.Event()
@@ -194,6 +203,8 @@ class InferStream:
         """Returns when all requests are answered; cancelling it cancels those in flight.
 
         It cancels itself if the client does not read, because a write would then wait for ever.
+
+        Raises CallerError (`stream-unread`) then, and what `requests` raises.
         """
         self._task = asyncio.current_task()
         reader = asyncio.get_running_loop().create_task(self._read(requests))
@@ -207,6 +218,10 @@ class InferStream:
                     self._changed.clear()
                     await self._changed.wait()
             await reader  # it is done; this raises its error
+        except asyncio.CancelledError:
+            if self._failure is not None:
+                raise self._failure from None
+            raise
         finally:
             reader.cancel()
             for invocation in list(self._live):
@@ -217,14 +232,39 @@ class InferStream:
 
     async def _write_one(self, write: Callable[[bytes], Awaitable[None]]) -> None:
         message, written = self._out.popleft()
-        self._out_bytes -= len(message)
         try:
             if message:
-                await write(message)
+                async with asyncio.timeout(None) as limit:
+                    self._writing = limit, len(message)
+                    if self._paced:
+                        self._limit_write()
+                    await write(message)
+        except TimeoutError:
+            raise _unread() from None
         finally:
+            self._writing = None
+            self._out_bytes -= len(message)
             if written is not None:
                 self._dispatcher.written(written)
+        if self._out_bytes <= UNREAD_BYTES_PAUSE:
+            paced, self._paced = self._paced, set()
+            for invocation in paced:
+                invocation.pace(waits=False)
         self._room.set()
+
+    def _pace(self, invocation: Invocation) -> None:
+        """Its model is to wait until the client has read what is there."""
+        if invocation not in self._paced:
+            invocation.pace(waits=True)
+            self._paced.add(invocation)
+            self._limit_write()
+
+    def _limit_write(self) -> None:
+        """A client that has stopped must not keep models waiting."""
+        if self._writing is not None and self._writing[0].when() is None:
+            limit, size = self._writing
+            limit_s = UNREAD_S_MAX + size / READ_BYTES_PER_S_MIN
+            limit.reschedule(asyncio.get_running_loop().time() + limit_s)
 
     async def _read(self, requests: AsyncIterator[bytes]) -> None:
         try:
@@ -233,6 +273,8 @@ class InferStream:
                 while len(self._live) >= REQUESTS_MAX or self._out_bytes > UNREAD_BYTES_PAUSE:
                     self._room.clear()
                     await self._room.wait()
+        except NotNowError as error:  # there is no room for more of what the client sends
+            self._cut(error)
         finally:
             self._ended = True
             self._changed.set()
@@ -269,6 +311,8 @@ class InferStream:
             turn.final = says_final(chunk)
             answer = chunk if turn.final is not None else final_answer(chunk, final=False)
             self._put(stream_answer(answer), None)
+            if self._out_bytes > UNREAD_BYTES_PAUSE:
+                self._pace(invocation)
 
     def on_end(self, invocation: Invocation, reply: Reply) -> None:
         turn: _StreamTurn = invocation.context
@@ -302,6 +346,7 @@ class InferStream:
         invocation = turn.invocation
         if invocation is not None:
             self._live.discard(invocation)
+            self._paced.discard(invocation)
             self._room.set()
         for answer in turn.answers:
             self._put(answer, invocation)
@@ -310,7 +355,24 @@ class InferStream:
         """Queues a message; `written` is done once the queue up to here has left."""
         self._out.append((message, written))
         self._out_bytes += len(message)
+        self._piece_bytes_max = max(self._piece_bytes_max, len(message))
         self._changed.set()
-        if self._out_bytes > UNREAD_BYTES_MAX and self._task is not None:
-            log.warning("a client does not read the answers of its stream: call cut")
+        most = max(UNREAD_BYTES_MAX, PIECES_UNDER_WAY_MAX * self._piece_bytes_max)
+        if self._out_bytes > most:
+            self._cut(_unread())
+
+    def _cut(self, failure: PenstockError) -> None:
+        """Ends the call, even while a write waits for the client."""
+        if self._task is not None and self._failure is None:
+            log.warning("a stream is cut: %s", failure.message)
+            self._failure = failure
             self._task.cancel()
+
+
+def _unread() -> CallerError:
+    return CallerError(
+        "stream-unread",
+        "The answers of the stream were not read: too many wait, or one for too long.",
+        hint="Read them as they come, or ask for fewer at once.",
+        status=408,
+    )

@@ -15,7 +15,7 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 
 import msgspec
 
-from penstock.config import ServerConfig
+from penstock.config import RATE_LIMIT_OFF, ServerConfig
 from penstock.runtimes.environments.settings import EnvironmentSettings
 
 GIB = 1024**3
@@ -88,6 +88,9 @@ class ArtifactSettings:
     #: confines processes with models' code, except code of the artifacts that count as trusted
     isolation: bool = True
     response_cache_bytes: int = 0  #: for answers that an instance keeps; 0 = it keeps none
+    #: (resource, or resource:device, copies of it), for all models of an instance together; None:
+    #: nothing waits for resources
+    rate_limit: tuple[tuple[str, int], ...] | None = None
     #: Large enough for any model of one machine: a 70B model in 16 bits is 140 GB.
     bytes_max: int = 256 * GIB
     files_max: int = 20_000  #: members of an archive, or files of a prefix or directory
@@ -107,6 +110,11 @@ class ArtifactSettings:
             closed=tuple(str(path.absolute()) for path in closed if path is not None),
             isolation=control.isolation,
             response_cache_bytes=control.response_cache_bytes_max,
+            rate_limit=(
+                tuple(sorted(control.rate_limit_resources.items()))
+                if control.rate_limit != RATE_LIMIT_OFF
+                else None
+            ),
             environments=EnvironmentSettings.from_config(control),
         )
 

@@ -70,7 +70,7 @@ NO_EFFECT: Final = dict.fromkeys(
 #: The same of an entry of instance_group.
 NO_EFFECT_OF_GROUPS: Final = dict.fromkeys(
     ("name", "profile", "host_policy", "secondary_devices"), _PLACED
-) | {"rate_limiter": "as in Triton, whose rate limiter is off unless the server is started with it"}
+) | {"rate_limiter": "as in Triton, where `control.rate_limit` is off"}
 #: Read and checked, and without effect.
 READ_WITHOUT_EFFECT: Final = {
     "instance_group[].gpus": _PLACED,

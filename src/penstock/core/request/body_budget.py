@@ -48,6 +48,10 @@ class BodyBudget:
         self.bytes_taken -= n
         assert self.bytes_taken >= 0, "more was given back than taken"
 
+    @property
+    def bytes_free(self) -> int:
+        return self.bytes_max - self.bytes_taken
+
     def missing(self, n: int) -> int:
         """How many of `n` more bytes do not fit; 0 = they fit."""
         return max(0, self.bytes_taken + n - self.bytes_max)

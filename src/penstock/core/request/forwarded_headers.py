@@ -2,8 +2,10 @@
 
 What Triton's `--http-header-forward-pattern` and `--grpc-header-forward-pattern` do. The operator
 names headers, or the beginnings of names; an expression, as Triton takes one, could cost any time
-with a stranger's names. Credentials are never passed on: they are for this server. Names that
-Triton keeps for its own parameters are refused, as Triton does.
+with a stranger's names. Credentials are never passed on: they are for this server. Nor is what gRPC
+and its tracing say to one another (`grpc-...`). Names that Triton keeps for its own parameters are
+refused, as Triton does. A parameter is a text, so a binary value of gRPC (its name ends with
+`-bin`) is passed on where it is UTF-8, and refused where it is not.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ _RESERVED: Final = frozenset(
      "binary_data_output")
 )  # fmt: skip
 _RESERVED_PREFIX: Final = "triton_"
+_OF_GRPC: Final = "grpc-"
 
 
 class HeaderForwarding:
@@ -42,17 +45,17 @@ class HeaderForwarding:
         self._beginnings = tuple(name[:-1] for name in lower if name.endswith("*"))
         self.on = bool(names)
 
-    def chosen(self, headers: Iterable[tuple[str, str]]) -> dict[str, str]:
+    def chosen(self, headers: Iterable[tuple[str, str | bytes]]) -> dict[str, str]:
         """The headers to pass on; values of one name are joined by commas.
 
-        Raises CallerError: `header-reserved`, `headers-too-large`.
+        Raises CallerError: `header-reserved`, `header-not-text`, `headers-too-large`.
         """
         found: dict[str, str] = {}
         size = 0
-        for name, value in headers:
+        for name, given in headers:
             lower = name.lower()
             named = lower in self._names or lower.startswith(self._beginnings)
-            if not named or lower in _CREDENTIALS:
+            if not named or lower in _CREDENTIALS or lower.startswith(_OF_GRPC):
                 continue
             if name in _RESERVED or name.startswith(_RESERVED_PREFIX):
                 raise CallerError(
@@ -60,6 +63,7 @@ class HeaderForwarding:
                     f"Header {name!r} is reserved for Triton usage and cannot be forwarded.",
                     hint="Give the header another name.",
                 )
+            value = given if isinstance(given, str) else _text(name, given)
             size += len(name) + len(value)
             found[name] = f"{found[name]},{value}" if name in found else value
         if size > FORWARDED_BYTES_MAX:
@@ -71,3 +75,15 @@ class HeaderForwarding:
                 status=431,
             )
         return found
+
+
+def _text(name: str, value: bytes) -> str:
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        raise CallerError(
+            "header-not-text",
+            f"Metadata {name!r} has bytes that are no text in UTF-8, and is passed on to the model"
+            " as a parameter, which is a text.",
+            hint=f"Send it as a text, such as base64, or take its name out of {SETTING}.",
+        ) from None

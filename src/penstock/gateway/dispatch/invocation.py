@@ -89,6 +89,9 @@ class Link(Protocol):
     def cancel(self, invocation: Invocation) -> None:
         """The answer is no longer wanted and will not be reported."""
 
+    def pace(self, invocation: Invocation, *, waits: bool) -> None:
+        """The client reads slowly: more of the answer is to wait, or need not any more."""
+
 
 #: States of a request. Each is entered at most once, except SENT and WAITING, which alternate.
 NEW = 0
@@ -166,6 +169,11 @@ class Invocation:
         self.past = FRESH
 
         self.state = NEW
+
+    def pace(self, *, waits: bool) -> None:
+        """For doors: the client does not keep up with its streamed answer, or does again."""
+        if self.state == STREAMING:
+            self.link.pace(self, waits=waits)
 
     def abort(self) -> None:
         """Disconnects the client, if the door can: no correct answer is possible any more."""

@@ -380,6 +380,14 @@ class FrameLink(asyncio.Protocol):
             self._loop.call_soon(self._flush)
         self._out.append(frames.encode(frames.CANCEL, ident))
 
+    def pace(self, invocation: Invocation, *, waits: bool) -> None:
+        ident = invocation.ident
+        if self._transport is None or self._pending.get(ident) is not invocation:
+            return
+        if not self._out:
+            self._loop.call_soon(self._flush)
+        self._out.append(frames.encode(frames.PACE, ident, flags=frames.WAIT if waits else 0))
+
     def take_back(self, copy: int) -> list[Invocation]:
         """Cancels the requests that a copy has not begun to answer; returns them, oldest first."""
         sent = [*self._pending.values(), *(waiting[0] for waiting in self._waiting.values())]

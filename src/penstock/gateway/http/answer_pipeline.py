@@ -36,12 +36,20 @@ UNDER_WAY: Final = (HEAD, BODY)
 #: together are larger than one may be.
 PIPELINE_MAX: Final = 64
 PENDING_PIECES_MAX: Final = 256
-#: Unread bytes of a streamed answer beyond which the producer is cut off.
+PENDING_PIECES_PACED: Final = 3  #: the head and two parts of an answer whose turn has not come
+#: Unread bytes of a streamed answer beyond which its producer is asked to wait.
+UNREAD_BYTES_PACED: Final = 256 << 10
+#: Unread bytes of a streamed answer beyond which a producer that does not wait is cut off.
 UNREAD_BYTES_MAX: Final = 16 << 20
+#: Some of the largest parts may be under way before the producer has heard that it is to wait.
+LARGE_PART_BYTES: Final = 1 << 20
+PARTS_UNDER_WAY_MAX: Final = 4
 #: A client with this many unread bytes of a streamed answer may read nothing for at most
 #: `UNREAD_STALL_S_MAX`: a slow reader is served, but one that has stopped must not hold memory.
 UNREAD_BYTES_STALLED: Final = 1 << 20
 UNREAD_STALL_S_MAX: Final = 10.0
+#: The same for one whose producer waits for it.
+PACED_STALL_S_MAX: Final = 30.0
 #: Parts that together reach this size leave at once: joining more costs more than a system call.
 TURN_BYTES_MAX: Final = 65_536
 
@@ -53,7 +61,8 @@ class AnswerPipeline(asyncio.Protocol):
     """The requests of one connection whose answers have not left. Public methods are for `Call`."""
 
     __slots__ = (
-        "_continue_owed", "_drain_waiters", "_out", "_out_bytes", "_paused", "_paused_since",
+        "_continue_owed", "_drain_waiters", "_out", "_out_bytes", "_paced", "_part_bytes_max",
+        "_paused", "_paused_since",
         "_phase", "_queue", "_reading", "_since", "_streamed_bytes", "_taken_bytes", "_transport",
         "_unread_input", "_unwritten", "_write", "bodies", "current", "held_bytes", "listener",
         "speaks_1_1",
@@ -74,6 +83,8 @@ class AnswerPipeline(asyncio.Protocol):
         self._since = listener.now
         self._paused = False  #: the transport holds bytes that the client has not read
         self._paused_since = 0.0
+        self._paced: Call | None = None  #: the call whose producer is asked to wait
+        self._part_bytes_max = 0  #: the largest part of a streamed answer so far
         self._reading = True
         #: answered requests whose last bytes are still in the transport
         self._unwritten: list[Call] = []
@@ -122,7 +133,12 @@ class AnswerPipeline(asyncio.Protocol):
         if self._out:
             self._write_out()
             if self._paused:
-                self._cut_if_unread(self._transport.get_write_buffer_size())
+                unread_bytes = self._transport.get_write_buffer_size()
+                self._cut_if_unread(unread_bytes)
+                if unread_bytes > UNREAD_BYTES_PACED and self._paced is None:
+                    self._paced = self.current
+                    if self.current is not None:
+                        self.current.pace(waits=True)
 
     def _write_out(self) -> None:
         out, self._out = self._out, []
@@ -130,6 +146,7 @@ class AnswerPipeline(asyncio.Protocol):
         if len(out[-1]) < TURN_BYTES_MAX:
             out = [b"".join(out)]
         for data in out:
+            self._part_bytes_max = max(self._part_bytes_max, len(data))
             self._streamed_bytes += len(data)
             self._write(data)
 
@@ -139,12 +156,15 @@ class AnswerPipeline(asyncio.Protocol):
             call.pending = [data]
             return
         pending.append(data)
+        if len(pending) == PENDING_PIECES_PACED:
+            call.pace(waits=True)  # until its turn
         if len(pending) >= PENDING_PIECES_MAX:
             call.pending = [b"".join(pending)]
             self._cut_if_unread(len(call.pending[0]))
 
     def _cut_if_unread(self, size: int) -> None:
-        if size > UNREAD_BYTES_MAX:
+        under_way = self._part_bytes_max if self._part_bytes_max >= LARGE_PART_BYTES else 0
+        if size > max(UNREAD_BYTES_MAX, PARTS_UNDER_WAY_MAX * under_way):
             log.warning("a client does not read its answer: connection cut")
             self.abort()
 
@@ -153,6 +173,8 @@ class AnswerPipeline(asyncio.Protocol):
         # A loop and no recursion: one read can bring thousands of requests.
         while True:
             self.current = None
+            if self._paced is call:
+                self._paced = None
             if self._phase not in UNDER_WAY:
                 self._since = self.listener.now
             if self._paused:
@@ -168,6 +190,7 @@ class AnswerPipeline(asyncio.Protocol):
             if call.pending is not None:
                 data, call.pending = b"".join(call.pending), None
                 self._write(data)
+                call.pace(waits=False)
             if not call.finished:
                 self._wake_drain_waiters()
                 break
@@ -201,6 +224,9 @@ class AnswerPipeline(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self._paused = False
+        paced, self._paced = self._paced, None
+        if paced is not None:
+            paced.pace(waits=False)
         self._report_written()
         self._wake_drain_waiters()
         self._update_reading()
@@ -216,7 +242,9 @@ class AnswerPipeline(asyncio.Protocol):
         if taken > self._taken_bytes:
             self._taken_bytes = taken
             self._paused_since = now
-        return min(UNREAD_STALL_S_MAX, limit_s) if unread_bytes > UNREAD_BYTES_STALLED else limit_s
+        if unread_bytes > UNREAD_BYTES_STALLED:
+            return min(UNREAD_STALL_S_MAX, limit_s)
+        return limit_s if self._paced is None else min(PACED_STALL_S_MAX, limit_s)
 
     def give_back(self, size: int) -> None:
         """The body of one of its requests is not needed any more."""

@@ -6,6 +6,8 @@ in which the model sent it, and the one that is marked as final ends the answer.
 
 A response that comes while the connection is full makes the model's next one wait. If that takes
 too long, the answer ends with an error: a reader that has stopped must not keep the model's code.
+So does a client that reads slowly, for as long as its gateway says; the gateway ends the request of
+one that has stopped.
 """
 
 from __future__ import annotations
@@ -42,7 +44,9 @@ HELD_S_MAX: Final = 30.0
 class OpenAnswer:
     """A request whose responses may come."""
 
-    __slots__ = ("body", "count", "key", "lane", "meta", "request", "run", "slot", "timer")
+    __slots__ = (
+        "body", "count", "key", "lane", "meta", "paced", "request", "run", "slot", "timer",
+    )  # fmt: skip
 
     def __init__(self, key: int, request: Request, lane: int, slot: int) -> None:
         self.key = key
@@ -52,7 +56,8 @@ class OpenAnswer:
         self.run: BatchRun | None = None  #: the run that began it, once that has ended
         self.count = 0  #: responses so far
         self.body = self.meta = b""  #: of the one response, where the answer is one
-        self.timer: asyncio.TimerHandle | None = None  #: set while it waits for its reader
+        self.timer: asyncio.TimerHandle | None = None  #: set while the connection is full
+        self.paced = False  #: its client reads slowly
 
 
 class DecoupledEngine(PackedTensorEngine):
@@ -111,7 +116,9 @@ class DecoupledEngine(PackedTensorEngine):
         if answer.slot:
             self._slots[answer.lane].append(answer.slot)
 
-    def held(self, answer: OpenAnswer, held: bool) -> None:
+    def hold(self, answer: OpenAnswer) -> None:
+        """Lets the model's next response wait, or go."""
+        held = answer.paced or answer.timer is not None
         self._runtime.mark(answer.lane, answer.slot, HELD if held else 0)
 
     def lane_gone(self, lane: int) -> list[OpenAnswer]:
@@ -233,12 +240,18 @@ class DecoupledBatches(Batches):
 
     # Readers that are slow
 
+    def paced(self, request: Request, *, waits: bool) -> None:
+        answer = self._answers.of_request.get(request)
+        if answer is not None:
+            answer.paced = waits
+            self._answers.hold(answer)
+
     def _hold(self, answer: OpenAnswer) -> None:
         if answer.timer is not None:
             return
-        self._answers.held(answer, True)
         loop = asyncio.get_running_loop()
         answer.timer = loop.call_later(HELD_S_MAX, self._ended_by, answer, _unread())
+        self._answers.hold(answer)
         answer.request.sink.when_taken(self._going_on(answer))
 
     def _going_on(self, answer: OpenAnswer) -> Callable[[], None]:
@@ -246,7 +259,7 @@ class DecoupledBatches(Batches):
             timer, answer.timer = answer.timer, None
             if timer is not None and answer.key in self._answers.opened:
                 timer.cancel()
-                self._answers.held(answer, False)
+                self._answers.hold(answer)
 
         return go_on
 

@@ -21,6 +21,7 @@ from penstock.instance.codecs.generation.calls import Event, Served
 from penstock.instance.codecs.pipeline import decode, decode_ensemble, ensemble_call
 from penstock.instance.copy import LOOP_BYTES_MAX
 from penstock.instance.engines.sequences import Sequence, Sequences
+from penstock.instance.request import Request
 from penstock.runtimes.base import Asking
 from penstock.runtimes.infer_metadata import InferMetadata
 from penstock.wire import frames
@@ -52,7 +53,8 @@ class PipelineSteps(Sequences):
 
     def __init__(self, runtime: Any, *, name: str, version: str) -> None:
         super().__init__(runtime, name=name, version=version)
-        self._held: set[int] = set()  #: ids of answers that wait for their reader
+        self._held: set[int] = set()  #: ids of answers that wait for the connection
+        self._paced: set[int] = set()  #: ids of answers whose clients read slowly
         #: Id -> bytes collected so far, for answers without streaming
         self._gathered: dict[int, int] = {}
 
@@ -98,10 +100,22 @@ class PipelineSteps(Sequences):
     def _go_on(self, ident: int) -> None:
         if ident in self._held:
             self._held.discard(ident)
-            self._runtime.hold(ident, False)
+            self._runtime.hold(ident, ident in self._paced)
+
+    def paced(self, request: Request, *, waits: bool) -> None:
+        sequence = self._of_request.get(request)
+        if sequence is None:
+            return
+        ident = sequence.ident
+        if waits:
+            self._paced.add(ident)
+        else:
+            self._paced.discard(ident)
+        self._runtime.hold(ident, waits or ident in self._held)
 
     def _leave(self, sequence: Sequence) -> None:
         self._held.discard(sequence.ident)
+        self._paced.discard(sequence.ident)
         self._gathered.pop(sequence.ident, None)
         super()._leave(sequence)
 

@@ -233,6 +233,7 @@ async def prepared(
         phase=phase,
         offline=of_job(call.endpoint),
         response_cache_bytes=settings.artifact.response_cache_bytes,
+        rate_limit=settings.artifact.rate_limit,
     )
     await asyncio.to_thread(isolated.check, context)
     provider = Provider(_environments_dir(settings), settings.artifact.environments)

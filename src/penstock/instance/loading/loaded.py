@@ -16,6 +16,7 @@ from penstock.instance.engines.rows import RowsEngine
 from penstock.instance.engines.seq2seq import DecodeThread
 from penstock.instance.inner.models import InnerModels
 from penstock.instance.loading.environments import Environments
+from penstock.instance.rate_limits import LaneLimits
 
 
 class Warms(Protocol):
@@ -44,6 +45,7 @@ class Loaded:
     rows: RowsEngine | None = None  #: runs rows of large data sets, past the copy's queue
     warms: Warms | None = None  #: set where it was not warmed up while it loaded
     warm_up_s: float = 0.0  #: duration of the artifact's own warm-up requests, s
+    limits: LaneLimits | None = None  #: set where its lanes wait for resources
     versions: list[Loaded] = dataclasses.field(default_factory=list)  #: its other versions
     inner: InnerModels | None = None  #: the artifact's other models, which this one calls
     environments: Environments = dataclasses.field(default_factory=Environments)
@@ -51,6 +53,8 @@ class Loaded:
     async def close(self) -> None:
         for version in self.versions:
             await version.close()
+        if self.limits is not None:
+            self.limits.close()
         if self.threads is not None:
             self.threads.close()
             await asyncio.to_thread(self.runtime.close)
@@ -103,4 +107,4 @@ class Loaded:
     def copy(self, number: int, **driving: Any) -> Copy:
         """The copy that takes requests for it. `driving`: clock, timers and listeners, as in
         `Copy`."""
-        return Copy(number, self.work, self.spec, **driving)
+        return Copy(number, self.work, self.spec, limits=self.limits, **driving)

@@ -56,6 +56,7 @@ from penstock.instance.loading.triton_tensors import (
     with_kinds,
 )
 from penstock.instance.loading.versions import with_versions
+from penstock.instance.rate_limits import lane_limits
 from penstock.runtimes import registry
 from penstock.runtimes.base import LaneListener, LoadContext
 from penstock.runtimes.generation.runtime import GenerationRuntime
@@ -91,9 +92,17 @@ async def start_one(context: LoadContext, listener: LaneListener) -> Loaded:
     """Starts one model of any kind, in all its versions."""
     description = with_kinds(context.description, context.accelerators)
     context = dataclasses.replace(context, description=description)
-    if context.description.other_versions:
-        return await with_versions(context, listener, _start_version)
-    return await _start_version(context, listener)
+    begin = partial(with_versions, start=_start_version)
+    loaded = await (begin if context.description.other_versions else _start_version)(
+        context, listener
+    )
+    if context.rate_limit is not None and not context.description.ensemble and not context.offline:
+        try:
+            loaded.limits = lane_limits(context.rate_limit, context.description, loaded.spec.lanes)
+        except BaseException:
+            await shielded(loaded.close())
+            raise
+    return loaded
 
 
 async def _start_version(context: LoadContext, listener: LaneListener) -> Loaded:

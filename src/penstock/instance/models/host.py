@@ -198,6 +198,11 @@ class ModelHost:
         elif target.copy is not None:
             target.copy.cancel(request)
 
+    def pace(self, request: Request, *, waits: bool) -> None:
+        target = self._targets.get(request.target)
+        if target is not None and target.copy is not None:
+            target.copy.pace(request, waits=waits)
+
     def _go(self, target: HostedTarget, request: Request, now: float) -> None:
         copy = target.copy
         assert copy is not None
