@@ -118,6 +118,35 @@ def test_a_request_that_is_to_run_alone_has_no_batch_mates() -> None:
     assert batcher.on_timer(now=0.1) == [run(0, (1,), step("a", 0, "("), waited_s=0.1)]
 
 
+def test_one_request_that_is_to_run_alone_goes_before_another() -> None:
+    batcher = SequenceBatcher(DIRECT)
+    for id, sequence in enumerate("ab", 1):
+        batcher.add(id, sequence=sequence, start=True, end=False, alone=True, now=0.0)
+    assert batcher.on_timer(now=0.0) == [run(0, (1,), step("a", 0, "("), waiting=1)]
+
+
+def test_by_itself_a_copy_holds_one_sequence_and_runs_one_row_at_once() -> None:
+    batcher = SequenceBatcher(SequenceSpec(direct=False))
+    add(batcher, 1, "a", "(", now=0.0)
+    add(batcher, 2, "b", "(", now=0.0)
+    assert (batcher.open_count, batcher.backlog_count) == (1, 1)
+    reason = "batch-full"
+    assert batcher.on_timer(now=0.0) == [run(0, (1,), step("a", 0, "("), reason=reason, waiting=1)]
+
+
+def test_without_a_bound_of_its_own_a_queue_takes_2048_requests() -> None:
+    batcher = SequenceBatcher(SequenceSpec())
+    for id in range(2048):
+        assert batcher.add(id, sequence="a", start=id == 0, end=False, now=0.0) == []
+    assert add(batcher, 2048, "a", now=0.0) == [RefuseItem(2048, "queue-full")]
+
+
+def test_a_batch_whose_part_of_the_slots_is_less_than_one_request_leaves_with_one() -> None:
+    batcher = SequenceBatcher(SequenceSpec(slots=4, utilization_min=0.1, wait_s_max=9.0))
+    add(batcher, 1, "a", "(", now=0.0)
+    assert batcher.on_timer(now=0.0) == [run(0, (1,), step("a", 0, "("))]
+
+
 # oldest
 
 
@@ -155,6 +184,46 @@ def test_oldest_leaves_at_a_preferred_size_or_when_its_oldest_has_waited_enough(
             reason="preferred-size", waiting=1,
         )
     ]  # fmt: skip
+
+
+def test_the_oldest_request_decides_and_not_the_sequence_that_came_first() -> None:
+    spec = SequenceSpec(slots=4, direct=False, rows_max=2, wait_s_max=1.0)
+    batcher = SequenceBatcher(spec)
+    for id, sequence in enumerate("ab", 1):
+        add(batcher, id, sequence, "(", now=0.0)
+    batcher.on_timer(now=0.0)
+    add(batcher, 3, "b", now=1.0)  # b's next is older than a's, which is added behind it
+    add(batcher, 4, "a", now=1.5)
+    add(batcher, 5, "c", "(", now=1.25)
+    assert batcher.lane_freed(0, now=2.0) == []
+    assert batcher.on_timer(now=2.0) == [
+        run(
+            0, (3, 5), step("b", 1), step("c", 2, "("),
+            reason="batch-full", waited_s=1.0, waiting=1,
+        )
+    ]  # fmt: skip
+    batcher.lane_freed(0, now=2.0)
+    assert batcher.next_deadline() == 2.5  # since 4 came at 1.5
+
+
+def test_of_the_preferred_sizes_the_largest_that_is_there_is_taken() -> None:
+    def batch_of(count: int, rows_max: int = 8) -> list[object]:
+        spec = SequenceSpec(
+            slots=8, direct=False, rows_max=rows_max, rows_preferred=(4, 2), wait_s_max=1.0
+        )
+        batcher = SequenceBatcher(spec)
+        for id in range(count):
+            add(batcher, id, id, "(", now=0.0)
+        (action,) = batcher.on_timer(now=0.0) or [None]
+        return [len(action.ids), action.reason] if isinstance(action, RunSequences) else []
+
+    assert batch_of(1) == []
+    assert batch_of(2) == [2, "preferred-size"]
+    assert batch_of(3) == [2, "preferred-size"]
+    assert batch_of(4) == [4, "preferred-size"]
+    assert batch_of(5) == [4, "preferred-size"]
+    assert batch_of(8) == [8, "batch-full"]
+    assert batch_of(5, rows_max=5) == [5, "batch-full"]
 
 
 # begin and end
@@ -212,6 +281,42 @@ def test_one_that_begins_again_behind_its_end_goes_behind_the_backlog() -> None:
     assert batcher.on_timer(now=1.0) == [run(0, (2,), step("b", 0, "()"), waited_s=1.0, waiting=1)]
     assert batcher.lane_freed(0, now=2.0) == [FreeSequenceSlot("b", 0, 0, "ended")]
     assert batcher.on_timer(now=2.0) == [run(0, (3,), step("a", 0, "()"), waited_s=2.0)]
+
+
+def test_behind_its_end_a_sequence_takes_requests_again_only_once_it_begins_again() -> None:
+    batcher = SequenceBatcher(DIRECT)
+    add(batcher, 1, "a", "(", now=0.0)
+    add(batcher, 2, "a", ")", now=0.0)
+    assert add(batcher, 3, "a", now=0.0) == [RefuseItem(3, NOT_STARTED)]
+    assert add(batcher, 4, "a", "(", now=0.0) == []
+    assert add(batcher, 5, "a", now=0.0) == []
+
+
+def test_the_next_moment_is_the_earliest_of_all() -> None:
+    batcher = SequenceBatcher(SequenceSpec(lanes=2, slots=1, idle_s_max=9.0))
+    add(batcher, 1, "a", "(", now=0.0)
+    batcher.on_timer(now=0.0)
+    batcher.lane_freed(0, now=1.0)
+    assert batcher.next_deadline() == 10.0
+    add(batcher, 2, "b", "(", now=2.0)
+    assert batcher.next_deadline() == 2.0
+    assert batcher.running == 0
+    batcher.on_timer(now=2.0)
+    assert batcher.running == 1
+    assert batcher.next_deadline() == 10.0
+
+
+def test_a_sequence_is_idle_since_its_last_answer() -> None:
+    batcher = SequenceBatcher(SequenceSpec(slots=2, idle_s_max=1.0))
+    for id, sequence in enumerate("ab", 1):
+        add(batcher, id, sequence, "(", now=0.0)
+    batcher.on_timer(now=0.0)
+    batcher.lane_freed(0, now=0.5)
+    add(batcher, 3, "a", now=1.0)
+    batcher.on_timer(now=1.0)
+    batcher.lane_freed(0, now=3.0)
+    assert batcher.on_timer(now=3.0) == [FreeSequenceSlot("b", 0, 1, "idle")]
+    assert batcher.next_deadline() == 4.0
 
 
 def test_an_idle_sequence_ends_and_its_slot_goes_to_the_backlog() -> None:
@@ -281,6 +386,47 @@ def test_a_request_whose_time_is_over_is_not_run_and_its_sequence_is_lost() -> N
     ]
     late = batcher.add(3, sequence="b", start=True, end=False, deadline=2.0, now=2.0)
     assert late == [RefuseItem(3, "deadline-passed")]
+
+
+def test_a_sequence_that_was_lost_and_began_again_is_no_lost_one() -> None:
+    batcher = SequenceBatcher(DIRECT)
+    add(batcher, 1, "a", "(", now=0.0)
+    batcher.cancel(1, now=0.0)
+    add(batcher, 2, "a", "()", now=0.0)
+    batcher.on_timer(now=0.0)
+    batcher.lane_freed(0, now=0.1)
+    assert add(batcher, 3, "a", now=0.2) == [RefuseItem(3, NOT_STARTED)]
+
+
+def test_65536_lost_sequences_are_remembered_and_the_latest_are_kept() -> None:
+    batcher = SequenceBatcher(DIRECT)
+    for sequence in [*range(65_536), 0, "more"]:
+        batcher.add(1, sequence=sequence, start=True, end=False, now=0.0)
+        batcher.cancel(1, now=0.0)
+    for sequence, reason in ((0, LOST), (1, NOT_STARTED), (2, LOST), ("more", LOST)):
+        assert add(batcher, 2, sequence, now=0.0) == [RefuseItem(2, reason)]
+
+
+def test_slots_of_lanes_that_are_left_go_out_by_their_number() -> None:
+    batcher = SequenceBatcher(SequenceSpec(lanes=3, slots=3))
+    batcher.lane_lost(0)
+    for id, sequence in enumerate("abcdef", 1):
+        add(batcher, id, sequence, "(", now=0.0)
+    ran = [each.steps for each in batcher.on_timer(now=0.0) if isinstance(each, RunSequences)]
+    assert [[each and each.sequence for each in steps] for steps in ran] == [
+        ["a", "c", "e"], ["b", "d", "f"],
+    ]  # fmt: skip
+
+
+def test_of_a_request_that_is_late_nothing_is_left() -> None:
+    batcher = SequenceBatcher(DIRECT)
+    batcher.add(1, sequence="a", start=True, end=False, deadline=1.0, now=0.0)
+    add(batcher, 2, "a", now=0.0)
+    assert batcher.on_timer(now=1.0) == [
+        Expire(1, "deadline-passed"), Expire(2, LOST), FreeSequenceSlot("a", 0, 0, "lost"),
+    ]  # fmt: skip
+    batcher.check_invariants()
+    assert (batcher.waiting(), batcher.queue_rows) == ((), 0)
 
 
 def test_a_request_that_finds_the_queue_full_changes_nothing() -> None:
