@@ -87,23 +87,35 @@ def _invalid(name: str, cause: str) -> CallerError:
     )
 
 
-_ARCHIVES: Final = (".tar.gz", ".tgz", ".tar", ".zip")
+#: Suffixes of archives.
+ARCHIVES: Final = (".tar.gz", ".tgz", ".tar", ".zip")
 _MODEL_FILES: Final = (".onnx", ".pt2")
 #: A folder with one of these files is a model even where archives lie beside them.
 _MARKERS: Final = frozenset({"model.yaml", "pipeline.yaml", "config.pbtxt", "config.json"})
 _WEIGHTS: Final = (*_MODEL_FILES, ".xml", ".safetensors", ".gguf")
 
 
+def own_name(target: str) -> str:
+    """The name of a target model in its repository: without the folders above it, or suffix."""
+    name = target.rpartition("/")[2]
+    return name.removesuffix(suffix_of(target)) or name
+
+
+def suffix_of(target: str) -> str:
+    """The suffix of an archive; "" if it is none."""
+    return next((one for one in ARCHIVES if target.lower().endswith(one)), "")
+
+
 def is_model_file(name: str) -> bool:
     """Whether a file outside all model folders is a model by itself."""
-    return name.lower().endswith(_ARCHIVES + _MODEL_FILES)
+    return name.lower().endswith(ARCHIVES + _MODEL_FILES)
 
 
 def is_model_folder(files: Collection[str], folders: Collection[str]) -> bool:
     """Whether a folder with these entries is one model, not just a part of models' names."""
     if not _MARKERS.isdisjoint(files):
         return True
-    if any(name.lower().endswith(_ARCHIVES) for name in files):
+    if any(name.lower().endswith(ARCHIVES) for name in files):
         return False
     # `code` is SageMaker's folder of user code.
     return "code" in folders or any(name.lower().endswith(_WEIGHTS) for name in files)

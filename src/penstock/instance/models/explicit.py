@@ -48,12 +48,20 @@ class Explicit:
     async def load(self, name: str, *, wait_s: float = 0.0, if_room: bool = False) -> str:
         """Returns at once (`asked`), or with `wait_s` when the model is loaded (`loaded`).
 
-        `if_room`: not where other models would have to go for it (`no-room`). It is used for calls
-        that want all models loaded: a model in quarantine stays there.
+        Who waits for an ensemble waits for the models of its steps, too. `if_room`: not where other
+        models would have to go for it (`no-room`). It is used for calls that want all models
+        loaded: a model in quarantine stays there.
 
         While it waits it raises the error that refused the load, or NotNowError
         (`target-model-not-ready`).
         """
+        state = await self._load(name, wait_s, if_room)
+        if state == "loaded" and wait_s > 0:
+            for step in self._targets[name].steps:
+                await self.load(step, wait_s=wait_s, if_room=if_room)
+        return state
+
+    async def _load(self, name: str, wait_s: float, if_room: bool) -> str:
         self._prefix.resolve(name)
         if self._residency.is_loaded(name):
             return "loaded"

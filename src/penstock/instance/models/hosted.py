@@ -24,9 +24,11 @@ from penstock.errors import CallerError
 from penstock.instance.batcher_driver import CallAt, Timer
 from penstock.instance.copy import Elsewhere
 from penstock.instance.loading.load import LoadCall
+from penstock.instance.models.calls import TargetCalls
 from penstock.instance.models.host import ModelHost, OnEvent
 from penstock.instance.models.loader import Loader
 from penstock.instance.models.shared import SharedProcesses
+from penstock.instance.models.siblings import Siblings
 from penstock.instance.models.watch import OnCounts
 from penstock.instance.models.work_note import WorkNote
 from penstock.instance.settings import InstanceSettings
@@ -192,12 +194,15 @@ class HostedModels:
             log=log,
             clock=clock,
         )
+        siblings = Siblings(prefix, settings.cache_dir)
+        calls = TargetCalls(siblings, clock)
         self.host: ModelHost = ModelHost(
             call.copy,
             spec,
             prefix,
-            Loader(call, settings, prefix, clock, shared),
+            Loader(call, settings, prefix, clock, shared, siblings, calls),
             shared,
+            calls,
             clock=clock,
             call_at=call_at,
             elsewhere=elsewhere,

@@ -37,6 +37,8 @@ class HostedTarget:
     failed: bool = False  #: that attempt was final; its place is checked before the next
     #: Description from its last load, while its content is unchanged
     described: dict[str, Any] | None = None
+    #: Target models of its steps, where it is an ensemble
+    steps: tuple[str, ...] = ()
     rested: bool = True  #: True: memory that runs leave was given back since it last ran
     ran_at: float = 0.0  #: when its last request went to it
     taken: Footprint | None = None  #: memory at its last load, or as measured since

@@ -12,13 +12,37 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Final
 
+import numpy as np
+
 from penstock.clock import Clock
 from penstock.errors import CallerError, ModelError, NotNowError, PenstockError
-from penstock.runtimes.base import Asking, CallContext, ModelCalls, Payload, Pending, Returned
-from penstock.runtimes.python.caller import WorkerCall, pack_called, pack_refused, unpack_call
+from penstock.runtimes.base import (
+    Asking,
+    CallContext,
+    ModelCalls,
+    Payload,
+    Pending,
+    Returned,
+    StreamedCall,
+)
+from penstock.runtimes.infer_metadata import InferAnswer
+from penstock.runtimes.python.caller import (
+    CANCEL,
+    LOAD,
+    READY,
+    STREAM,
+    TAKEN,
+    UNLOAD,
+    WorkerCall,
+    pack_called,
+    pack_refused,
+    unpack_call,
+)
 from penstock.runtimes.repeated_call import Answer, RepeatedCall
 from penstock.runtimes.triton_errors import BY_CODE, TRITON_ERRORS
 
+#: Responses of one call that the model's code has not read: then the called model waits.
+UNREAD_MAX: Final = 16
 #: Running calls of one lane; more means that the code has lost track of its own.
 CALLS_MAX: Final = 1024
 
@@ -44,7 +68,7 @@ class BackChannel:
         self._write = write
         self._clock = clock
         self._loop = asyncio.get_running_loop()
-        self._under_way: dict[int, _Nested] = {}
+        self._under_way: dict[int, _Nested | _Controlled] = {}
         self._batch: list[CallContext] = []
         self._ends_at = 0.0  #: when the batch counts as a hang, monotonic s
         self._running = False
@@ -75,7 +99,11 @@ class BackChannel:
         """Handles a CALL of the worker, which is busy with the batch's `item`; an index beyond the
         batch stands for all items. Raises an Exception for a message that can't be read."""
         call = unpack_call(payload)
-        if not self._running:
+        if call.do in (TAKEN, CANCEL):
+            nested = self._under_way.get(call.number)
+            if isinstance(nested, _Streamed):
+                nested.read() if call.do == TAKEN else self._dropped(call.number)
+        elif not self._running:
             words = "a model can call others while it executes a batch, and not in between"
             self._refuse(call.number, ModelError("no-batch", words))
         elif not self._wanted:
@@ -83,9 +111,15 @@ class BackChannel:
         elif len(self._under_way) >= CALLS_MAX or call.number in self._under_way:
             words = f"a model may have {CALLS_MAX} calls under way, each with its own number"
             self._refuse(call.number, ModelError("too-many-calls", words))
+        elif call.do in (READY, LOAD, UNLOAD):
+            self._under_way[call.number] = _Controlled(self, call, self._asked(call, item))
         else:
-            nested = self._under_way[call.number] = _Nested(self, call, self._asked(call, item))
+            kind = _Streamed if call.do == STREAM else _Nested
+            nested = self._under_way[call.number] = kind(self, call, self._asked(call, item))
             nested.begin()
+
+    def _dropped(self, number: int) -> None:
+        self._under_way.pop(number).cancel()
 
     def _asked(self, call: WorkerCall, item: int) -> Asking:
         """The context that the call inherits: from its request, or from all requests that it may be
@@ -108,17 +142,22 @@ class BackChannel:
             metadata=call.metadata,
         )
 
-    def _answer(self, number: int, outcome: Answer) -> None:
-        if self._under_way.pop(number, None) is None:
+    def _answer(self, number: int, outcome: Answer, *, last: bool = True) -> None:
+        nested = self._under_way.get(number)
+        if nested is None:
             return
         if isinstance(outcome, PenstockError):
+            del self._under_way[number]
             self._refuse(number, outcome)
             return
         try:
-            said = pack_called(number, outcome)
+            said = pack_called(number, outcome, last=last)
         except ValueError as error:  # too large for one message
+            self._dropped(number)
             self._refuse(number, ModelError("answer-too-large", str(error)))
             return
+        if last:
+            del self._under_way[number]
         self._write(said)
 
     def _refuse(self, number: int, error: PenstockError) -> None:
@@ -144,8 +183,11 @@ class _Nested:
         channel, call = self._channel, self._call
         return channel._models.call(
             call.model, call.tensors, asked, channel._lane, heard,
-            version=call.version, outputs=call.metadata.outputs,
+            version=call.version, outputs=call.metadata.outputs, streamed=self._reader(),
         )  # fmt: skip
+
+    def _reader(self) -> StreamedCall | None:
+        return None
 
     def cancel(self) -> None:
         self._late.cancel()
@@ -162,6 +204,80 @@ class _Nested:
             return  # the whole copy has failed: the batch is given back when its lane is ended
         self._late.cancel()
         self._channel._answer(self._call.number, outcome)
+
+
+class _Streamed(_Nested):
+    """A call whose responses are passed on one by one."""
+
+    __slots__ = ("_go_on", "_unread")
+
+    def __init__(self, channel: BackChannel, call: WorkerCall, asked: Asking) -> None:
+        self._unread = 0
+        self._go_on: list[Callable[[], None]] = []
+        super().__init__(channel, call, asked)
+
+    def _reader(self) -> StreamedCall | None:
+        return self
+
+    # Methods of StreamedCall
+
+    @property
+    def full(self) -> bool:
+        return self._unread >= UNREAD_MAX
+
+    def hear(self, outputs: dict[str, np.ndarray], last: bool) -> None:
+        self._unread += 1
+        if last:
+            self._late.cancel()
+        self._channel._answer(self._call.number, outputs, last=last)
+
+    def when_taken(self, go_on: Callable[[], None]) -> None:
+        self._go_on.append(go_on)
+
+    def read(self) -> None:
+        """The model's code has read one more."""
+        self._unread -= 1
+        if not self.full:
+            waiting, self._go_on = self._go_on, []
+            for go_on in waiting:
+                go_on()
+
+    def _answered(self, outcome: Answer | Returned) -> None:
+        """The last response was passed on; or it has failed."""
+        if isinstance(outcome, PenstockError):
+            super()._answered(outcome)
+
+
+class _Controlled:
+    """A question whether a model is loaded; or a load or unload that a model asks for."""
+
+    def __init__(self, channel: BackChannel, call: WorkerCall, asked: Asking) -> None:
+        self._channel = channel
+        self._call = call
+        self._asked = asked
+        self._task = channel._loop.create_task(self._run())
+
+    def cancel(self) -> None:
+        self._task.cancel()
+
+    async def _run(self) -> None:
+        outcome: Answer
+        try:
+            outcome = InferAnswer({}, {"ready": await self._done()})
+        except PenstockError as error:
+            outcome = error
+        self._channel._answer(self._call.number, outcome)
+
+    async def _done(self) -> bool:
+        models, call, asked = self._channel._models, self._call, self._asked
+        said = call.metadata.parameters
+        if call.do == READY:
+            return await models.is_ready(call.model, str(said.get("version", "")), asked)
+        if call.do == LOAD:
+            await models.load(call.model, asked)
+        else:
+            await models.unload(call.model, asked, dependents=bool(said.get("dependents")))
+        return call.do == LOAD
 
 
 def _cancelled() -> PenstockError:

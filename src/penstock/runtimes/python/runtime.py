@@ -89,7 +89,7 @@ class Lane(Supervised[WorkerProcess]):
         self._rearm: Callable[[], None] = lambda: None
         self.metrics: CodeMetrics | None = None
         if context.models is not None:
-            name = context.description.name
+            name = context.caller_name
             self._calls = BackChannel(context.models, name, number, self._tell, self._clock)
 
     async def spawn(self) -> WorkerProcess:
@@ -327,7 +327,8 @@ def init_message(context: LoadContext) -> dict[str, Any]:
         "trusted": description.trusted,
         "container_paths": container_paths.named_in(context),
         "gpu": context.accelerators > 0,
-        "calls": list(context.models.names) if context.models is not None else [],
+        "calls": context.models is not None,
+        "explicit": context.models is not None and context.models.explicit,
         "decoupled": description.decoupled,
         "rows_max": description.batching.rows_max,
         "inputs": [[each.name, each.dtype, list(each.shape)] for each in description.inputs],

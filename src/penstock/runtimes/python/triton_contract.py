@@ -35,7 +35,7 @@ from penstock.runtimes.python.batches import (
 from penstock.runtimes.python.pb_utils.errors import TritonError, kind_of_code
 from penstock.runtimes.python.pb_utils.metrics import Changes
 from penstock.runtimes.python.pb_utils.model_config import completed_by
-from penstock.runtimes.python.pb_utils.requests import InferenceRequest
+from penstock.runtimes.python.pb_utils.requests import InferenceRequest, wanted_models
 from penstock.runtimes.python.pb_utils.responses import (
     InferenceResponse,
     InferenceResponseSender,
@@ -77,7 +77,7 @@ class TritonContract:
             self._model.initialize(utils.arguments(init, str(path.parent.parent)))
 
     def about(self) -> dict[str, Any]:
-        return {"config": self.config}
+        return {"config": self.config, "wanted_models": wanted_models}
 
     def attach(self, send: Callable[[bytes], None], busy: Busy) -> None:
         """`send`: to the instance, from any thread; `busy`: with the marks of requests."""
