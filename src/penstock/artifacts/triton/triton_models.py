@@ -27,7 +27,7 @@ from penstock.artifacts.description.triton_facts import TritonFacts
 from penstock.artifacts.files.model_files import inside
 from penstock.artifacts.files.paths import shown
 from penstock.artifacts.triton.config import ENSEMBLE, TritonConfig, backends, parse_config
-from penstock.artifacts.triton.config_json import whole_config
+from penstock.artifacts.triton.config_json import renamed, whole_config
 from penstock.artifacts.triton.ensemble import ModelTensors, check_steps
 from penstock.errors import CallerError
 from penstock.runtimes import registry
@@ -71,6 +71,11 @@ def find_model_folder(root: Path, environment: Mapping[str, str]) -> Path | None
             "that calls them.",
         )
     return next(iter(folders.values()))
+
+
+def models_below(root: Path) -> list[str]:
+    """The models of a repository, or nothing where `root` is a model itself."""
+    return [] if not root.is_dir() or _is_model(root) else list(_folders(root))
 
 
 def _outermost_ensemble(folders: Mapping[str, Path]) -> str:
@@ -361,7 +366,7 @@ def without_folder_name(model: ModelDescription) -> ModelDescription:
 def named(model: ModelDescription, name: str) -> ModelDescription:
     facts = model.triton
     if facts is not None:
-        facts = dataclasses.replace(facts, config={**facts.config, "name": name})
+        facts = dataclasses.replace(facts, config=renamed(facts.config, name))
     return dataclasses.replace(model, name=name, triton=facts)
 
 

@@ -28,13 +28,12 @@ from penstock.instance.inner.models import may_call
 from penstock.instance.loading.load import LoadCall, Prepared, prepared
 from penstock.instance.loading.loaded import Loaded, Warms
 from penstock.instance.models import memory
-from penstock.instance.models.calls import TargetCalls
 from penstock.instance.models.memory import Expected, Height, Meter, Needs
 from penstock.instance.models.shared import SharedProcesses
 from penstock.instance.models.siblings import Siblings
 from penstock.instance.settings import InstanceSettings
 from penstock.instance.warm_up import load
-from penstock.runtimes.base import LaneListener
+from penstock.runtimes.base import LaneListener, ModelCalls
 from penstock.runtimes.loader import import_library
 from penstock.runtimes.processor import instruction_set_here
 
@@ -121,7 +120,7 @@ class Loader:
         clock: Clock,
         shared: SharedProcesses,
         siblings: Siblings,
-        calls: TargetCalls,
+        calls: ModelCalls,
     ) -> None:
         """`call` is the host's own."""
         self._shared = shared
