@@ -386,6 +386,7 @@ class InstanceServer:
             copies.append(
                 {
                     **copy.status(),
+                    **_code_metrics(copy, loaded),
                     "proof": loaded.proof.to_dict() if loaded.proof is not None else None,
                     "build": loaded.build.to_dict() if loaded.build is not None else None,
                     "workers": [
@@ -524,3 +525,11 @@ def _written(reply: dict[str, Any]) -> bytes:
             hint="Look for characters that are not UTF-8 in model.yaml and the files beside it.",
         )
         return orjson.dumps({"error": told.to_dict()})
+
+
+def _code_metrics(copy: AnyCopy, loaded: Any) -> dict[str, Any]:
+    """The series that the code of the copy's model has made, and that of the models it calls."""
+    inner = getattr(loaded, "inner", None)
+    if inner is None:
+        return {}
+    return {"code_metrics": [*copy.status().get("code_metrics", ()), *inner.code_metrics]}

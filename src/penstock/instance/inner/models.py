@@ -231,6 +231,15 @@ class InnerModels:
     def pids(self) -> list[int]:
         return [pid for model in self._models.values() for pid in model.loaded.pids()]
 
+    @property
+    def code_metrics(self) -> list[dict[str, Any]]:
+        """The series that their code has made, each with the model's name."""
+        return [
+            {**series, "target_model": name}
+            for name, model in self._models.items()
+            for series in model.copy.status().get("code_metrics", ())
+        ]
+
     async def explain(self) -> dict[str, Any]:
         """Each model's copy with its batches and queue; and which calls wait for which."""
         told = {

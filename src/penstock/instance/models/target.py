@@ -130,6 +130,12 @@ def totals_of(targets: Collection[HostedTarget]) -> dict[str, Any]:
         "model_hits": sum(target.hits for target in targets),
         "model_misses": sum(target.misses for target in targets),
         "digests": [target.prepared.digest for target in targets if target.prepared],
+        "code_metrics": [
+            {**series, "target_model": target.name}
+            for target in targets
+            if target.copy is not None
+            for series in target.copy.status().get("code_metrics", ())
+        ],
     }
 
 

@@ -18,7 +18,6 @@ from penstock.runtimes.python.pb_utils.metrics import (
     Metric,
     MetricFamily,
     MetricKind,
-    RefusedMetricFamily,
 )
 from penstock.runtimes.python.pb_utils.model_config import (
     ModelConfig,
@@ -133,10 +132,8 @@ def install(model_dir: str, init: dict[str, Any], changes: Changes) -> None:
     module = ModuleType("triton_python_backend_utils")
     for name in __all__:
         setattr(module, name, globals()[name])
-    # A process of several models says what it is to load by a message that has the environment
-    shared = "environment" in init
     family = type("MetricFamily", (MetricFamily,), {"_changes": changes})
-    module.MetricFamily = RefusedMetricFamily if shared else family  # type: ignore[attr-defined]
+    module.MetricFamily = family  # type: ignore[attr-defined]
     if not init.get("explicit"):
         module.load_model = _refusing("load_model")  # type: ignore[attr-defined]
         module.unload_model = _refusing("unload_model")  # type: ignore[attr-defined]

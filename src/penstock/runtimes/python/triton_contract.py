@@ -83,11 +83,14 @@ class TritonContract:
         """`send`: to the instance, from any thread; `busy`: with the marks of requests."""
         self._send = send
         self._busy = busy
-        threading.Thread(target=self._tell_metrics, name="metrics", daemon=True).start()
+        teller = threading.Thread(target=self._tell_metrics, name="metrics", daemon=True)
+        self._changes.when_first(teller.start)
 
     def _tell_metrics(self) -> None:
         """Sends changes soon, whichever thread made them, and many of them together."""
         while self._changes.changed.wait():
+            if self._changes.closed:
+                return
             time.sleep(_METRICS_PAUSE_S)
             with suppress(OSError):  # the instance is gone, and so will this process be
                 self._send(message(METRICS, json.dumps(self._changes.taken()).encode()))
@@ -95,6 +98,7 @@ class TritonContract:
     def close(self) -> None:
         if hasattr(self._model, "finalize"):
             self._model.finalize()
+        self._changes.close()
         if self._loop is not None:
             self._loop.close()
 
