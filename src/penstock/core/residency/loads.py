@@ -23,7 +23,7 @@ any more; and all waiting ones when a load fails, for as long as the failure is 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from math import inf
 from typing import Final
 
@@ -240,7 +240,7 @@ class Loads:
         """
         left = {one.name: one for one in self._table.waiting.values() if one.calls}
         while model.name in left:
-            held = {name for one in left.values() for _, callers in one.calls for name in callers}
+            held = _held_by_calls(left.values())
             fits = [name for name, one in left.items() if self._fits_beside(held, one)]
             if not fits:
                 return True
@@ -261,10 +261,10 @@ class Loads:
 
     def _refuse_calls(self, model: TargetModel, now: float) -> RefuseParked:
         assert model.need is not None
-        callers = sorted({name for _, callers in model.calls for name in callers})
+        held = _held_by_calls(self._table.waiting.values())
         message = (
-            f"model {model.name} needs {bytes_of(model.need)} beside {', '.join(callers)}, which "
-            f"wait for it, and the budget is {bytes_of(self._account.budget)}"
+            f"model {model.name} needs {bytes_of(model.need)} beside {', '.join(sorted(held))}, "
+            f"which wait for calls, and the budget is {bytes_of(self._account.budget)}"
         )
         for ends_at, waiting in list(model.calls):
             model.unpark(ends_at, waiting)
@@ -401,6 +401,11 @@ class Loads:
         model.unwant()
         model.story.tell("refused", reason, now=now, text=message)
         return RefuseParked(model.name, reason, message, retry_after_s)
+
+
+def _held_by_calls(called: Iterable[TargetModel]) -> set[str]:
+    """The models that wait for calls to these."""
+    return {name for one in called for _, callers in one.calls for name in callers}
 
 
 def bytes_of(footprint: Footprint) -> str:
