@@ -113,6 +113,11 @@ def test_a_model_reads_the_responses_of_any_model_one_by_one(host: RepositoryCli
     assert "no such model" in host.asked("stream nobody")[1]
 
 
+def test_a_decoupled_model_calls_others_after_execute(host: RepositoryClient) -> None:
+    said = host.asked("stream relay", [[50, 0, 0, 0]])[1].split()
+    assert list(map(float, said)) == [*map(float, range(50)), 0.0]
+
+
 def test_a_stream_that_is_read_no_further_ends_its_model(host: RepositoryClient) -> None:
     """The model waits for its reader, and looks whether anybody wants more."""
     before = sent(host)

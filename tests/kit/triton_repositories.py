@@ -64,6 +64,24 @@ class TritonPythonModel:
             sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
 """
 
+#: Asks the counter of each request in a thread of its own, after `execute` has returned.
+RELAY = """
+import threading
+
+class TritonPythonModel:
+    def execute(self, requests):
+        for request in requests:
+            given_to = request.get_response_sender(), given(request, "x")
+            threading.Thread(target=self.go_on, args=given_to).start()
+    def go_on(self, sender, x):
+        for got in call("counter", [], x=x).exec(decoupled=True):
+            if got.has_error():
+                sender.send(pb_utils.InferenceResponse(error=got.error()))
+            elif got.output_tensors():
+                sender.send(answer(y=got.output_tensors()[0].as_numpy()))
+        sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+"""
+
 BACK = """
 class TritonPythonModel:
     def execute(self, requests):
@@ -107,10 +125,11 @@ def repository(root: Path) -> Path:
     files.python(root / "asker", ASKER, **asks)
     for name, source in (("back", BACK), ("mortal", MORTAL), ("wants", WANTS)):
         files.python(root / name, source, inputs=X, outputs=Y)
-    files.python(
-        root / "counter", COUNTER, inputs=X, outputs=Y,
-        more="model_transaction_policy { decoupled: true }",
-    )  # fmt: skip
+    for name, source in (("counter", COUNTER), ("relay", RELAY)):
+        files.python(
+            root / name, source, inputs=X, outputs=Y,
+            more="model_transaction_policy { decoupled: true }",
+        )  # fmt: skip
     files.ensemble(root / "round", ("round", {"x": "x"}, {"y": "y"}), inputs=X, outputs=Y)
     files.ensemble(root / "short", ("nobody", {"x": "x"}, {"y": "y"}), inputs=X, outputs=Y)
     return root

@@ -434,7 +434,8 @@ class InstanceServer:
                 "state": await host.explicit.load(str(call["load"]), wait_s=wait_s, if_room=if_room)
             }
         if "unload" in call:
-            await host.explicit.unload(str(call["unload"]), wait_s=wait_s)
+            dependents = bool(call.get("dependents", False))
+            await host.explicit.unload(str(call["unload"]), wait_s=wait_s, dependents=dependents)
         if "pin" in call:
             host.explicit.pin(str(call["pin"]), bool(call.get("pinned", True)))
         for name in call.get("pins", ()):

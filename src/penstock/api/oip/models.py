@@ -9,7 +9,7 @@ the metrics. Answers are plain values with the protocol's field names.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from penstock import __version__
@@ -27,6 +27,8 @@ from penstock.metrics.counts.registry import MetricRegistry
 from penstock.metrics.models.model_delta import ModelDelta
 
 SERVER_NAME = "penstock"
+#: The parameter of an unload: models of an ensemble's steps go as well.
+_DEPENDENTS = "unload_dependents"
 EXTENSIONS = (
     *("binary_tensor_data", "model_configuration", "model_repository", "statistics"),
     *("trace", "logging"),
@@ -201,9 +203,20 @@ class OipModels:
         await targets.load(name)
         return {}
 
-    async def unload(self, name: ModelName) -> dict[str, Any]:
-        """Returns when it is unloaded. Raises as `load`."""
-        await self._changeable(name).unload(name)
+    async def unload(
+        self, name: ModelName, parameters: Mapping[str, Any] | None = None
+    ) -> dict[str, Any]:
+        """Returns when it is unloaded. Raises as `load`, also for parameters that there are not."""
+        targets = self._changeable(name)
+        given = dict(parameters or {})
+        dependents = given.pop(_DEPENDENTS, False)
+        if given or not isinstance(dependents, bool):
+            raise CallerError(
+                "load-parameters-unsupported",
+                f"Model {name}: an unload takes {_DEPENDENTS}, true or false, and no other"
+                " parameter.",
+            )
+        await targets.unload(name, dependents=dependents)
         return {}
 
     def _changeable(self, name: ModelName) -> Targets:

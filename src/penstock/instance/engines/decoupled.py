@@ -81,6 +81,7 @@ class DecoupledEngine(PackedTensorEngine):
         self._runtime.mark(lane, slot, CANCELLED if request.answered else 0)
         answer = OpenAnswer(next(self._keys), request, lane, slot)
         self.opened[answer.key] = self.of_request[request] = answer
+        self._runtime.opened(lane, request)
         meta = pack_metadata(
             request.metadata or InferMetadata(), trace_context(request.meta),
             key=answer.key, slot=slot,
@@ -102,6 +103,7 @@ class DecoupledEngine(PackedTensorEngine):
         if answer is None:
             return
         del self.opened[answer.key]
+        self._runtime.opened(answer.lane, request, over=True)
         if answer.timer is not None:
             answer.timer.cancel()
         self._runtime.mark(answer.lane, answer.slot, marks)

@@ -157,12 +157,7 @@ class TargetCalls:
         await self._host.explicit.load(target, wait_s=wait_s)
 
     async def unload(self, name: str, asked: CallContext, *, dependents: bool) -> None:
-        target = await self.find(name, asked)
-        hosted = self._host.loaded(target)
-        await self._host.explicit.unload(target)
-        if dependents and hosted is not None:
-            for step in hosted.steps:
-                await self._host.explicit.unload(step)
+        await self._host.explicit.unload(await self.find(name, asked), dependents=dependents)
 
     async def wish(self, caller: str, names: Sequence[str]) -> list[str]:
         """Models that are loaded with another one, if there is room: the steps of an ensemble, and

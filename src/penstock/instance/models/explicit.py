@@ -80,12 +80,20 @@ class Explicit:
         others = [one.taken for one in self._targets.values() if one.taken is not None]
         return fits(self._free(), target.taken if target else None, others)
 
-    async def unload(self, name: str, *, wait_s: float = 0.0) -> None:
-        """Returns at once, or with `wait_s` when the model has answered all requests and is gone.
+    async def unload(self, name: str, *, wait_s: float = 0.0, dependents: bool = False) -> None:
+        """`dependents`: the models of an ensemble's steps, too.
+
+        Returns at once, or with `wait_s` when the model has answered all requests and is gone.
 
         Raises NotNowError (`target-model-busy`) where that takes longer (it is unloaded all the
         same), or where it is called again before.
         """
+        target = self._targets.get(name)
+        await self._unload(name, wait_s)
+        for step in target.steps if target is not None and dependents else ():
+            await self.unload(step, wait_s=wait_s, dependents=True)
+
+    async def _unload(self, name: str, wait_s: float) -> None:
         self._carry_out(self._residency.dismiss(name, now=self._now()))
         state = self._residency.brief(name, now=self._now())["state"]
         if wait_s <= 0 or state not in _TAKES_MEMORY:

@@ -1,7 +1,8 @@
 """The instance's end of a Python model's nested calls to other models of its artifact.
 
 Calls belong to the batch that the lane computes: they share its latest deadline, end with it, and
-are cancelled with it. If the called model gives a call back, it is repeated (`repeated_call`).
+are cancelled with it. Those of a decoupled model belong to its open answers as well, until the last
+of these has ended. If the called model gives a call back, it is repeated (`repeated_call`).
 Errors are returned as Triton's, with its codes: they never break the worker.
 """
 
@@ -9,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Final
 
 import numpy as np
@@ -43,6 +44,8 @@ from penstock.runtimes.triton_errors import BY_CODE, TRITON_ERRORS
 
 #: Responses of one call that the model's code has not read: then the called model waits.
 UNREAD_MAX: Final = 16
+#: How long a call between batches may take, where its requests have no limit.
+OPEN_S_MAX: Final = 3600.0
 #: Running calls of one lane; more means that the code has lost track of its own.
 CALLS_MAX: Final = 1024
 
@@ -73,6 +76,16 @@ class BackChannel:
         self._ends_at = 0.0  #: when the batch counts as a hang, monotonic s
         self._running = False
         self._wanted = True
+        self._open: dict[CallContext, None] = {}  #: requests whose answers have not ended
+
+    def opened(self, context: CallContext) -> None:
+        """The answer to a request of a decoupled model may go on after its batch."""
+        self._open[context] = None
+
+    def over(self, context: CallContext) -> None:
+        self._open.pop(context, None)
+        if not self._running:
+            self._cancel_all()
 
     def begin(self, batch: Sequence[Payload], *, ends_at: float) -> None:
         """The lane has a batch; calls belong to it until `end`."""
@@ -82,9 +95,14 @@ class BackChannel:
 
     def end(self) -> None:
         """The batch is over, or its worker gone: its running calls are cancelled."""
-        under_way, self._under_way = self._under_way, {}
         self._batch = []
         self._running = False
+        self._cancel_all()
+
+    def _cancel_all(self) -> None:
+        if self._open:
+            return
+        under_way, self._under_way = self._under_way, {}
         for nested in under_way.values():
             nested.cancel()
 
@@ -95,6 +113,11 @@ class BackChannel:
             self._under_way.pop(number).cancel()
             self._refuse(number, _cancelled())
 
+    @property
+    def lane(self) -> Hashable:
+        """What waits for a call: the lane, or answers that have left it."""
+        return self._lane if self._running else f"{self._lane} open"
+
     def hear(self, payload: bytes, item: int) -> None:
         """Handles a CALL of the worker, which is busy with the batch's `item`; an index beyond the
         batch stands for all items. Raises an Exception for a message that can't be read."""
@@ -103,10 +126,10 @@ class BackChannel:
             nested = self._under_way.get(call.number)
             if isinstance(nested, _Streamed):
                 nested.read() if call.do == TAKEN else self._dropped(call.number)
-        elif not self._running:
+        elif not (self._running or self._open):
             words = "a model can call others while it executes a batch, and not in between"
             self._refuse(call.number, ModelError("no-batch", words))
-        elif not self._wanted:
+        elif self._running and not self._wanted:
             self._refuse(call.number, _cancelled())
         elif len(self._under_way) >= CALLS_MAX or call.number in self._under_way:
             words = f"a model may have {CALLS_MAX} calls under way, each with its own number"
@@ -124,10 +147,11 @@ class BackChannel:
     def _asked(self, call: WorkerCall, item: int) -> Asking:
         """The context that the call inherits: from its request, or from all requests that it may be
         for."""
-        batch = self._batch[item : item + 1] if item < len(self._batch) else self._batch
+        whole = self._batch if self._running else list(self._open)
+        batch = whole[item : item + 1] if self._running and item < len(whole) else whole
+        ends_at = self._ends_at if self._running else self._clock.monotonic() + OPEN_S_MAX
         ends = (math.inf if each.deadline is None else each.deadline for each in batch)
-        latest = max(ends, default=self._ends_at)
-        deadline = min(latest, self._ends_at)
+        deadline = min(max(ends, default=ends_at), ends_at)
         if call.timeout_s is not None:
             deadline = min(deadline, self._clock.monotonic() + call.timeout_s)
         came_through = dict.fromkeys(model for each in batch for model in each.path)
@@ -136,7 +160,7 @@ class BackChannel:
             alone=any(each.alone for each in batch),
             path=(*came_through, self._name),
             # The lane's answers leave together, so every request of the batch waits for this call.
-            calls=tuple(number for each in self._batch for number in each.calls),
+            calls=tuple(number for each in whole for number in each.calls),
             # A call for several requests is recorded with the first of them that is traced.
             spans=next((each.spans for each in batch if each.spans is not None), None),
             metadata=call.metadata,
@@ -182,7 +206,7 @@ class _Nested:
     def _ask(self, asked: Asking, heard: Callable[[Answer | Returned], None]) -> Pending:
         channel, call = self._channel, self._call
         return channel._models.call(
-            call.model, call.tensors, asked, channel._lane, heard,
+            call.model, call.tensors, asked, channel.lane, heard,
             version=call.version, outputs=call.metadata.outputs, streamed=self._reader(),
         )  # fmt: skip
 

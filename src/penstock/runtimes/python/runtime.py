@@ -23,6 +23,7 @@ from penstock.errors import ModelError, PenstockError
 from penstock.runtimes import registry
 from penstock.runtimes.base import (
     NOT_BEGUN,
+    CallContext,
     LaneListener,
     LoadContext,
     Payload,
@@ -176,6 +177,11 @@ class Lane(Supervised[WorkerProcess]):
         if self._busy is not None:
             self._busy.mark(slot, marks)
 
+    def opened(self, context: CallContext, *, over: bool = False) -> None:
+        """The answer to a request goes on after its batch; `over`: it has ended."""
+        if self._calls is not None:
+            (self._calls.over if over else self._calls.opened)(context)
+
     def unwanted(self) -> None:
         """The batch was cancelled: the function can't be stopped, but its nested calls can."""
         if self._calls is not None and self._answered is not None:
@@ -292,6 +298,10 @@ class PythonRuntime:
 
     def mark(self, lane: int, slot: int, marks: int) -> None:
         self._lanes[lane].mark(slot, marks)
+
+    def opened(self, lane: int, context: CallContext, *, over: bool = False) -> None:
+        """For a decoupled model: the answer to a request has begun; `over`: it has ended."""
+        self._lanes[lane].opened(context, over=over)
 
     def listen(
         self, on_response: Callable[[Response], None], on_gone: Callable[[int], None]
