@@ -20,8 +20,10 @@ from penstock.instance.models.explicit import Explicit
 from penstock.instance.models.siblings import Siblings
 from penstock.instance.models.target import HostedTarget
 from penstock.instance.request import Request
-from penstock.runtimes.base import Asking, CallContext, Pending, StreamedCall, Tensors
+from penstock.runtimes.base import Asking, CallContext, Pending, Returned, StreamedCall, Tensors
 
+#: Reasons for which a copy of a target model is gone for good: the host may load the model anew.
+_COMES_AGAIN = ("copy-failed", "copy-closed")
 #: How long a load that a model asks for may take, where its request has no limit.
 _LOAD_S_MAX = 600.0
 
@@ -109,6 +111,8 @@ class TargetCalls:
 
         def ended(outcome: Any) -> None:
             over()
+            if isinstance(outcome, Returned) and outcome.reason in _COMES_AGAIN:
+                outcome = Returned("copy-lost")
             if span is not None:
                 span.end(now=self._clock.monotonic(), error=getattr(outcome, "code", ""))
             call.done(outcome)
