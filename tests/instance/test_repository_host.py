@@ -14,7 +14,7 @@ import pytest
 from test_model_host import HOST, ModelHostClient
 from tests.kit.instances import FrameAnswer, InstanceProcess, instance
 from tests.kit.polling import wait_until
-from tests.kit.triton_repositories import ANSWER, archived, repository
+from tests.kit.triton_repositories import ANSWER, archived, large, repository
 
 from penstock.wire import frames
 
@@ -197,3 +197,18 @@ def test_an_archive_calls_what_lies_beside_it(running: InstanceProcess, tmp_path
     )  # fmt: skip
     assert answer.json["outputs"][0]["data"] == ANSWER
     client.client.close()
+
+
+def test_a_call_that_needs_its_callers_memory_is_refused_at_once(tmp_path: Path) -> None:
+    """Each takes 240 MiB, and more: one fits into the budget of 432 MiB, and two never do."""
+    large(tmp_path / "models")
+    with instance(tmp_path / "run", memory_bytes=600 << 20) as running:
+        client = RepositoryClient(running, tmp_path / "models")
+        assert client.load().get("ok")
+        assert client.infer("called").json["outputs"][0]["data"] == [1.0, 0.0, 0.0]
+        for _ in range(2):
+            error = client.infer("caller").error
+            assert error["original_status"] == 503, error
+            assert "what waits for calls keeps its memory: caller" in error["message"]
+        assert client.infer("called").json["outputs"][0]["data"] == [1.0, 0.0, 0.0]
+        client.client.close()

@@ -135,6 +135,31 @@ def repository(root: Path) -> Path:
     return root
 
 
+_LARGE = """
+class TritonPythonModel:
+    def initialize(self, args):
+        self.held = np.ones(30 << 20)
+    def execute(self, requests):
+        return [self.one(given(request, "x")) for request in requests]
+"""
+_ANSWERS = """
+    def one(self, x):
+        return answer(y=x[:, :3])
+"""
+_CALLS = """
+    def one(self, x):
+        got = call("called", ["y"], x=x).exec()
+        return pb_utils.InferenceResponse(got.output_tensors(), got.error())
+"""
+
+
+def large(root: Path) -> Path:
+    """`caller` and `called`, of 240 MiB each."""
+    files.python(root / "called", _LARGE + _ANSWERS, inputs=X, outputs=Y)
+    files.python(root / "caller", _LARGE + _CALLS, inputs=X, outputs=Y)
+    return root
+
+
 def archived(root: Path, prefix: Path) -> Path:
     """Each model as NAME.tar.gz with its folder in it, as SageMaker has them."""
     prefix.mkdir(parents=True)

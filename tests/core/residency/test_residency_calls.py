@@ -13,8 +13,8 @@ def refused(model: str, need: int, callers: str, budget: int = 100) -> RefusePar
     shown = [f"{each / 2**20:.0f} MiB" for each in (need, budget)]
     return RefuseParked(
         model, NO_ROOM,
-        f"model {model} needs {shown[0]} beside {callers}, which wait for calls, and the budget "
-        f"is {shown[1]}",
+        f"model {model} needs {shown[0]}, and what waits for calls keeps its memory: {callers}; "
+        f"the budget is {shown[1]}",
         calls_only=True,
     )  # fmt: skip
 

@@ -263,8 +263,8 @@ class Loads:
         assert model.need is not None
         held = _held_by_calls(self._table.waiting.values())
         message = (
-            f"model {model.name} needs {bytes_of(model.need)} beside {', '.join(sorted(held))}, "
-            f"which wait for calls, and the budget is {bytes_of(self._account.budget)}"
+            f"model {model.name} needs {bytes_of(model.need)}, and what waits for calls keeps its "
+            f"memory: {', '.join(sorted(held))}; the budget is {bytes_of(self._account.budget)}"
         )
         for ends_at, waiting in list(model.calls):
             model.unpark(ends_at, waiting)
