@@ -49,8 +49,11 @@ def in_repository(
 
 
 def _models_below(uri: str) -> list[str]:
-    from penstock.artifacts.triton.triton_models import models_below  # noqa: PLC0415 - when used
+    from penstock.artifacts.models.index import is_model_folder  # noqa: PLC0415 - when it is used
+    from penstock.artifacts.triton.triton_models import models_below  # noqa: PLC0415
 
-    if not uri.startswith("file://"):
+    root = Path(unquote(urlsplit(uri).path))
+    if not uri.startswith("file://") or not root.is_dir():
         return []
-    return models_below(Path(unquote(urlsplit(uri).path)))
+    names = {path.name for path in root.iterdir()}
+    return [] if is_model_folder(names, names) else models_below(root)

@@ -146,7 +146,7 @@ class InnerModels:
         inside = self._inside.get(name)
         if inside is None or name not in self._models:
             return False
-        return not version or int(version) in tensors_of(inside.description).versions
+        return not version or version in map(str, tensors_of(inside.description).versions)
 
     async def load(self, name: str, asked: CallContext) -> None:
         raise _not_explicit("load_model", name, "RepositoryModelLoad of the server loads")

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 from penstock.clock import Clock
 from penstock.core.request.nested_calls import NestedCalls
 from penstock.errors import CallerError, PenstockError
+from penstock.instance import replies
 from penstock.instance.inner.model import CallableModel, Done, InnerCall
 from penstock.instance.inner.models import not_allowed
 from penstock.instance.models.explicit import Explicit
@@ -208,8 +209,8 @@ class _TargetCall:
         try:
             target = await self._calls.find(self._name, self._asked)
             self._calls.begin(self, target, self._asked)
-        except PenstockError as error:
-            self.done(error)
+        except Exception as error:  # whatever it is, the caller must not wait for it
+            self.done(replies.as_error(error, f"calling the model {self._name}"))
 
     def cancel(self) -> None:
         if self.inner is not None:

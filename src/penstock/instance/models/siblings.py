@@ -25,6 +25,8 @@ class Siblings:
 
     def candidates(self, caller: str, name: str) -> list[str]:
         """The target models that `caller` may mean by `name`, the likeliest first."""
+        if "/" in name:  # models of other folders are others' matter
+            return []
         above = f"{_folder_of(caller)}/" if _folder_of(caller) else ""
         known = self._found.get((_folder_of(caller), name))
         suffixes = sorted(("", *ARCHIVES), key=lambda one: one != suffix_of(caller))
@@ -32,8 +34,6 @@ class Siblings:
 
     def find(self, caller: str, name: str) -> str | None:
         """The target model that there is."""
-        if "/" in name:
-            return None
         for candidate in self.candidates(caller, name):
             try:
                 there = self._prefix.stamp(candidate) is not None

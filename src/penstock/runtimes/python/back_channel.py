@@ -16,7 +16,7 @@ from typing import Final
 import numpy as np
 
 from penstock.clock import Clock
-from penstock.errors import CallerError, ModelError, NotNowError, PenstockError
+from penstock.errors import CallerError, ModelError, NotNowError, PenstockError, plain
 from penstock.runtimes.base import (
     Asking,
     CallContext,
@@ -290,6 +290,8 @@ class _Controlled:
             outcome = InferAnswer({}, {"ready": await self._done()})
         except PenstockError as error:
             outcome = error
+        except Exception as error:  # a bug of ours must not keep the model's code waiting
+            outcome = ModelError("call-failed", f"{self._call.do} failed: {plain(error)}")
         self._channel._answer(self._call.number, outcome)
 
     async def _done(self) -> bool:
