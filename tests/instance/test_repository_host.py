@@ -92,6 +92,7 @@ def test_a_call_loads_the_model_that_it_needs(host: RepositoryClient, called: st
         ("call asker", "a call that would wait for itself: asker -> asker"),
         ("call back", "a call that would wait for itself: asker -> back -> asker"),
         ("call counter", "the model 'counter' is decoupled"),
+        ("call wrong", "model wrong: config.pbtxt"),
         ("call round", "round/config.pbtxt: the ensembles round are steps of one another"),
         ("call short", "short/config.pbtxt, step 0 (nobody): the repository has no model 'nobody'"),
     ],

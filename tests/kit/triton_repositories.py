@@ -131,6 +131,8 @@ def repository(root: Path) -> Path:
             more="model_transaction_policy { decoupled: true }",
         )  # fmt: skip
     files.ensemble(root / "round", ("round", {"x": "x"}, {"y": "y"}), inputs=X, outputs=Y)
+    (root / "wrong").mkdir()
+    (root / "wrong" / "config.pbtxt").write_text("max_batch_size: many")
     files.ensemble(root / "short", ("nobody", {"x": "x"}, {"y": "y"}), inputs=X, outputs=Y)
     return root
 

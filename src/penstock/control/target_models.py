@@ -269,7 +269,7 @@ class TargetModels:
         if pinned and found.sources:
             there = await asyncio.gather(*(self._artifact(one, model) for one in found.sources))
             if all(one["state"] == "missing" for one in there):
-                raise not_found(model, there[0]["uri"])
+                raise not_found(model)
         async with self._record.telling:
             await self._record.pin(found.endpoint, model, pinned)
             await self._everywhere(endpoint, model, 0.0, pin=model, pinned=pinned)

@@ -173,6 +173,8 @@ class LoadsDriver:
 
     async def _failed(self, target: HostedTarget, error: Exception, what: str) -> None:
         known = replies.as_error(error, f"{what} model {target.name}")
+        if own_name(target.name) not in known.message:  # its file alone says little to others
+            known.message = f"model {target.name}: {known.message}"
         self._explicit.ended(target.name)
         _LOG.warning("%s model %s: %s: %s", what, target.name, known.code, known.message)
         target.error = known
