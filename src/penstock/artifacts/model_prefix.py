@@ -208,8 +208,8 @@ class ModelPrefix:
 
 
 def not_found(target_model: str) -> CallerError:
-    """The error for a name below the prefix that does not exist, or no longer does. Who only guesses
-    names is not told where the prefix is."""
+    """The error for a name below the prefix that does not exist, or no longer does. It does not say
+    where the prefix is: anybody may guess names."""
     return CallerError(
         "target-model-not-found",
         f"there is no target model {target_model!r} below the endpoint's prefix",
