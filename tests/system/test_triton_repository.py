@@ -21,6 +21,8 @@ pytestmark = [pytest.mark.system, pytest.mark.integration]
 
 IMAGE = "785573368785.dkr.ecr.us-east-1.amazonaws.com/sagemaker-tritonserver:24.09-py3"
 JSON = "application/json"
+#: The models of the repository that nothing keeps from being loaded.
+ALONE = {"affine", "asker", "back", "chain", "counter", "mortal", "relay", "wants"}
 
 
 def deployed(server: Server, name: str, folder: Path, *options: str) -> str:
@@ -36,6 +38,11 @@ def body(what: str = "") -> bytes:
     return json.dumps({"inputs": tensors}).encode()
 
 
+def ready(server: Server) -> set[str]:
+    index = json.loads(server.post("/v2/repository/index", b'{"ready": true}')[1])
+    return {row["name"] for row in index}
+
+
 def output(answer: bytes) -> list[float]:
     return list(json.loads(answer)["outputs"][0]["data"])
 
@@ -45,6 +52,7 @@ def test_every_model_of_a_repository_answers_under_its_own_name(
 ) -> None:
     server, root = empty_server, repository(tmp_path / "repository")
     assert "served as @models" in deployed(server, "chain", root)
+    wait_until(lambda: ready(server) >= ALONE, "what can be loaded is, at the start", 60)
     addresses = f"127.0.0.1:{server.port}", f"127.0.0.1:{server.grpc_port}"
     for door, seen in tour(
         client_python("tritonclient"), "triton_repository.py", *addresses
@@ -54,6 +62,7 @@ def test_every_model_of_a_repository_answers_under_its_own_name(
         assert seen["by a call"] == [True, "READY"], door
         assert seen["chain"] == [[ANSWER], "chain"], door
         assert seen["with its steps"] == [True, True], door
+        assert seen["without its steps"] == [False, False], door
         assert seen["metadata"] == ["asker", ["y", "said"]], door
         assert seen["config"] == ["affine", "affine_0"], door
         assert seen["statistics"] == ["affine"], door

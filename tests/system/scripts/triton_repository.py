@@ -2,6 +2,7 @@
 
 import json
 import sys
+import time
 
 import numpy as np
 import tritonclient.grpc as triton_grpc
@@ -51,6 +52,12 @@ def toured(module, address):
     client.unload_model("chain")
     client.load_model("chain")
     told["with its steps"] = [client.is_model_ready(name) for name in ("chain", "affine")]
+    client.unload_model("chain", unload_dependents=True)
+    deadline = time.monotonic() + 30
+    while client.is_model_ready("affine") and time.monotonic() < deadline:
+        time.sleep(0.01)  # the news of it may come a moment later than that of the ensemble
+    told["without its steps"] = [client.is_model_ready(name) for name in ("chain", "affine")]
+    client.load_model("affine")
     metadata = client.get_model_metadata("asker", **more)
     config = client.get_model_config("affine", **more)
     config = config.get("config", config)
