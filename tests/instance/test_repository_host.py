@@ -114,6 +114,16 @@ def test_a_model_reads_the_responses_of_any_model_one_by_one(host: RepositoryCli
     assert "no such model" in host.asked("stream nobody")[1]
 
 
+@pytest.mark.parametrize("called", ["counter", "relay"])
+def test_a_stream_whose_process_dies_ends_with_an_error(
+    host: RepositoryClient, called: str
+) -> None:
+    said = host.asked(f"stream {called}", [[10, 3, 0, 0]])[1]
+    assert said.startswith("0.0 1.0 2.0 error: "), said
+    counted = host.asked(f"stream {called}", [[2, 0, 0, 0]])[1].split()
+    assert list(map(float, counted)) == [0.0, 1.0, 0.0]
+
+
 def test_a_decoupled_model_calls_others_after_execute(host: RepositoryClient) -> None:
     said = host.asked("stream relay", [[50, 0, 0, 0]])[1].split()
     assert list(map(float, said)) == [*map(float, range(50)), 0.0]

@@ -47,7 +47,8 @@ class TritonPythonModel:
         return answer(y=y, said=np.array([[said]], np.object_))
 """
 
-#: Sends x[0] responses with 0, 1, 2, ...; the end is a response of its own. It counts what it sent.
+#: Sends x[0] responses with 0, 1, 2, ...; the end is a response of its own. It counts what it sent,
+#: and dies before number x[1].
 COUNTER = """
 class TritonPythonModel:
     def initialize(self, args):
@@ -59,6 +60,8 @@ class TritonPythonModel:
             for number in range(int(given(request, "x")[0, 0])):
                 if sender.is_cancelled():
                     break
+                if number and number == given(request, "x")[0, 1]:
+                    os._exit(3)
                 sender.send(answer(y=np.full((1, 3), number / 3, np.float32)))
                 self.sent.increment(1)
             sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
