@@ -478,6 +478,10 @@ def test_the_index_has_archives_model_files_and_model_folders_and_nothing_else(
         "team/g/.hidden": b"x",
         "triton/config.pbtxt": b"",
         "triton/1/model.onnx": onnx_bytes(),
+        "lone/1/model.onnx": onnx_bytes(),
+        "lone/labels.txt": b"",
+        "python/12/model.py": b"",
+        "years/2024/h.tar.gz": archive(),
         "hf/config.json": b"{}",
         "hf/extra.tar.gz": b"x",
         "code-only/code/inference.py": b"",
@@ -495,10 +499,13 @@ def test_the_index_has_archives_model_files_and_model_folders_and_nothing_else(
         "b.onnx",
         "code-only",
         "hf",
+        "lone",
+        "python",
         "team/f.tar.gz",
         "team/g",
         "triton",
         "x/y/z",
+        "years/2024/h.tar.gz",
     ]
     assert [entry.name for entry in settled(models).list()] == expected
     prefix = bucket(server)

@@ -8,7 +8,7 @@ from penstock.artifacts.sources.source import ArtifactSource
 from penstock.core.residency import Footprint
 from penstock.errors import CallerError
 from penstock.instance.loading.load import LoadCall
-from penstock.instance.models.hosted import residency_spec, retired_of
+from penstock.instance.models.hosted import loads_at_start, residency_spec, retired_of
 
 
 def call(**environment: str) -> LoadCall:
@@ -74,3 +74,10 @@ def test_a_value_that_can_not_be_is_refused_by_name(name: str, value: str, hint:
     assert caught.value.code == "environment-invalid"
     assert caught.value.message.startswith(name)
     assert caught.value.hint == hint
+
+
+def test_models_are_loaded_at_the_start_where_the_environment_says_all() -> None:
+    assert loads_at_start({"PENSTOCK_MODELS_AT_START": "all"})
+    assert not loads_at_start({})
+    with pytest.raises(CallerError, match="PENSTOCK_MODELS_AT_START is 'some'"):
+        loads_at_start({"PENSTOCK_MODELS_AT_START": "some"})

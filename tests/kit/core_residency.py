@@ -39,6 +39,17 @@ class Host:
     def request(self, model: str, now: float, deadline: float | None = None) -> list[Action]:
         return self._checked(self.machine.request(model, now=now, deadline=deadline))
 
+    def call(
+        self, model: str, need: int, now: float, *callers: str, deadline: float | None = None
+    ) -> list[Action]:
+        """A call by other models, which wait for it; the artifact is here at once."""
+        actions = self._checked(
+            self.machine.request(model, now=now, deadline=deadline, callers=callers)
+        )
+        if any(isinstance(each, Prepare) for each in actions):
+            return self.prepared(model, need, now)
+        return actions
+
     def quarantined(self, model: str, seconds: float, message: str, now: float) -> list[Action]:
         return self._checked(
             self.machine.quarantined(model, seconds=seconds, message=message, now=now)

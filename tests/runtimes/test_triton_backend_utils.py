@@ -81,7 +81,7 @@ CHECKS: dict[str, Callable[[Any], bool]] = {
         and made.trace().get_context() is None
         and not made.is_cancelled()
         and m.InferenceRequest(model_name=b"m", inputs=[]).model_name() == "m"
-        and refuses(lambda: made.exec(decoupled=True), "decoupled")
+        and refuses(lambda: made.exec(decoupled=True), "execute")
         and refuses(made.get_response_sender, "execute")
         and refuses(lambda: request(m, correlation_id=1.5), "Correlation")
         and refuses(lambda: request(m, parameters={"a": []}), "bool/int/str")

@@ -71,7 +71,7 @@ def parse(name: str, served: FindsServed = NONE_SERVED) -> ModelName:
         endpoint, target = found
         if target is not None:
             _check_target(name, target)
-        return ModelName(endpoint, target, name if name != endpoint else "")
+        return ModelName(endpoint, target, name if target or name != endpoint else "")
     endpoint, colon, rest = name.partition(":")
     if not colon:
         return ModelName(endpoint)

@@ -173,7 +173,7 @@ class ModelPrefix:
             )
         except CallerError as error:
             if error.code == "artifact-not-found":
-                raise not_found(target_model, self._shown) from error
+                raise not_found(target_model) from error
             raise
         return FetchedModel(detected=detected, stamp=detected.stamp)
 
@@ -207,11 +207,12 @@ class ModelPrefix:
         return Budget(self._shown, bytes_max=0, seconds_max=LOOK_S_MAX, clock=self._clock)
 
 
-def not_found(target_model: str, prefix: str) -> CallerError:
-    """The error for a name below the prefix that does not exist, or no longer does."""
+def not_found(target_model: str) -> CallerError:
+    """The error for a name below the prefix that does not exist, or no longer does. It does not say
+    where the prefix is: anybody may guess names."""
     return CallerError(
         "target-model-not-found",
-        f"there is no target model {target_model!r} below {prefix}",
+        f"there is no target model {target_model!r} below the endpoint's prefix",
         hint="Check its spelling, suffix included, or copy its artifact there: it is served from "
         "then on.",
         status=404,

@@ -78,6 +78,7 @@ def prepare(
             trusted=settings.trusts(source.uri),
             vouched=source.trusted,
             instruction_set=instruction_set,
+            beside_others=bool(source.within),
         )
     except CallerError as error:
         raise judged(error, source, settings, clock=clock) from error

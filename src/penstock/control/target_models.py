@@ -253,9 +253,13 @@ class TargetModels:
             await self._record.clear(found.endpoint, model)
         return list(await asyncio.gather(*(_load(host, model, wait_s, if_room) for host in hosts)))
 
-    async def unload(self, endpoint: str, model: str, *, wait_s: float = LOAD_S_MAX) -> None:
-        """Unloads a model everywhere; returns when it has answered its requests and is gone."""
-        await self._everywhere(endpoint, model, wait_s, unload=model, wait_s=wait_s)
+    async def unload(
+        self, endpoint: str, model: str, *, wait_s: float = LOAD_S_MAX, dependents: bool = False
+    ) -> None:
+        """Unloads a model everywhere; returns when it has answered its requests and is gone.
+        `dependents`: the models of an ensemble's steps, too."""
+        more = {"dependents": True} if dependents else {}
+        await self._everywhere(endpoint, model, wait_s, unload=model, wait_s=wait_s, **more)
 
     async def pin(self, endpoint: str, model: str, pinned: bool = True) -> None:
         """Pins or unpins: no host evicts a pinned model, also not one that starts later. Loads
@@ -265,7 +269,7 @@ class TargetModels:
         if pinned and found.sources:
             there = await asyncio.gather(*(self._artifact(one, model) for one in found.sources))
             if all(one["state"] == "missing" for one in there):
-                raise not_found(model, there[0]["uri"])
+                raise not_found(model)
         async with self._record.telling:
             await self._record.pin(found.endpoint, model, pinned)
             await self._everywhere(endpoint, model, 0.0, pin=model, pinned=pinned)

@@ -57,7 +57,8 @@ class Item:
 class Request(Item):
     __slots__ = (
         "alone", "answered", "body", "by", "calls", "deadline", "decoded", "ident", "lane_us",
-        "meta", "parts", "parts_left", "path", "priority", "received", "sink", "target", "traced",
+        "meta", "parts", "parts_left", "path", "priority", "reads", "received", "sink", "target",
+        "traced",
     )  # fmt: skip
 
     lane_us: int  #: time of lanes that its parts took so far, us; set only if it has parts
@@ -97,6 +98,8 @@ class Request(Item):
         self.parts_left = 1
         self.by: Rider | None = None  #: the adapter that computes it; None: the model itself
         self.target = ""  #: name of the target model, in a host of target models
+        #: For a call by another model of the host: makes what the queue of the loaded model gets
+        self.reads: Callable[[Any], Any] | None = None
         self.answered = False  #: True once it is answered or cancelled: nothing more is sent
         self.traced: SpanScope | None = None  #: `spans`, once they were read
 

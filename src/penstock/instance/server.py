@@ -386,6 +386,7 @@ class InstanceServer:
             copies.append(
                 {
                     **copy.status(),
+                    **_code_metrics(copy, loaded),
                     "proof": loaded.proof.to_dict() if loaded.proof is not None else None,
                     "build": loaded.build.to_dict() if loaded.build is not None else None,
                     "workers": [
@@ -433,7 +434,8 @@ class InstanceServer:
                 "state": await host.explicit.load(str(call["load"]), wait_s=wait_s, if_room=if_room)
             }
         if "unload" in call:
-            await host.explicit.unload(str(call["unload"]), wait_s=wait_s)
+            dependents = bool(call.get("dependents", False))
+            await host.explicit.unload(str(call["unload"]), wait_s=wait_s, dependents=dependents)
         if "pin" in call:
             host.explicit.pin(str(call["pin"]), bool(call.get("pinned", True)))
         for name in call.get("pins", ()):
@@ -524,3 +526,11 @@ def _written(reply: dict[str, Any]) -> bytes:
             hint="Look for characters that are not UTF-8 in model.yaml and the files beside it.",
         )
         return orjson.dumps({"error": told.to_dict()})
+
+
+def _code_metrics(copy: AnyCopy, loaded: Any) -> dict[str, Any]:
+    """The series that the code of the copy's model has made, and that of the models it calls."""
+    inner = getattr(loaded, "inner", None)
+    if inner is None:
+        return {}
+    return {"code_metrics": [*copy.status().get("code_metrics", ()), *inner.code_metrics]}

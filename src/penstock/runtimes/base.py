@@ -77,9 +77,24 @@ class Pending(Protocol):
         """Ends the call; `done` is not called any more."""
 
 
+class StreamedCall(Protocol):
+    """Who reads the responses of a call one by one."""
+
+    @property
+    def full(self) -> bool:
+        """Whether the next response should wait until some were read."""
+
+    def hear(self, outputs: dict[str, np.ndarray], last: bool) -> None: ...
+
+    def when_taken(self, go_on: Callable[[], None]) -> None:
+        """Calls `go_on` once it is not full any more."""
+
+
 class ModelCalls(Protocol):
-    """The other models of an artifact, for the one that calls them. All methods on the event
-    loop."""
+    """The other models of an artifact or of a host, for one that calls them. All methods on the
+    event loop."""
+
+    explicit: bool  #: whether a model may load and unload others
 
     def call(
         self,
@@ -91,16 +106,24 @@ class ModelCalls(Protocol):
         *,
         version: int = -1,
         outputs: Sequence[str] = (),
+        streamed: StreamedCall | None = None,
     ) -> Pending:
         """`asked.path` ends with the calling model, and `lane` is the lane that waits meanwhile.
 
         `done` is called once, maybe before this returns: with the outputs (all, unless some are
-        named), an error, or `Returned` where the model gave the request back.
+        named), an error, or `Returned` where the model gave the request back. `streamed` gets each
+        response before that; then the outputs of `done` are empty.
         """
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The models that can be called."""
+    async def is_ready(self, name: str, version: str, asked: CallContext) -> bool:
+        """Whether the model is loaded, in this version; "" = any."""
+
+    async def load(self, name: str, asked: CallContext) -> None:
+        """Returns when it is loaded. Raises PenstockError."""
+
+    async def unload(self, name: str, asked: CallContext, *, dependents: bool) -> None:
+        """Returns at once: it is unloaded when it has answered. `dependents`: what its steps call,
+        too. Raises PenstockError."""
 
     def inputs(self, name: str) -> tuple[TensorSpec, ...]:
         """The inputs of a model; empty if it can't be called."""
@@ -155,12 +178,19 @@ class LoadContext:
     shared_workers: SharedWorkers | None = None
     #: The foreign server that hosts all models of this host; None: each has its own.
     shared_server: SharedServer | None = None
-    models: ModelCalls | None = None  #: the artifact's other models, if this one may call them
+    #: The other models of the artifact, or of the host, if this one may call them
+    models: ModelCalls | None = None
+    called_as: str = ""  #: its name among these; "" = its own
 
     @property
     def variables(self) -> dict[str, str]:
         """The model's own variables: the artifact's, then those of its Environment."""
         return {**self.description.environment, **self.environment}
+
+    @property
+    def caller_name(self) -> str:
+        """Its name among models that call one another."""
+        return self.called_as or self.description.name
 
     @property
     def copy_name(self) -> str:

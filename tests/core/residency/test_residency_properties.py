@@ -46,6 +46,7 @@ durations = st.sampled_from([0.0, 0.1, 1.0, 4.0, 15.0])
 class Parked:
     number: int
     deadline: float | None
+    callers: tuple[str, ...] = ()  #: loaded models that wait for it
 
 
 @dataclass
@@ -99,7 +100,7 @@ class ResidencyMachine(RuleBasedStateMachine):
                 assert model in world.loaded
                 for one in world.parked.pop(model):
                     self.send(model)
-                    world.ended[one.number] = "admitted"
+                    self.end(one, "admitted")
             elif isinstance(action, RefuseParked):
                 self.refuse(action)
             elif isinstance(action, Unload):
@@ -129,6 +130,10 @@ class ResidencyMachine(RuleBasedStateMachine):
         parked = self.world.parked.get(action.model, [])
         if action.newest_only:
             refused = [parked.pop()]
+        elif action.calls_only:
+            refused = [one for one in parked if one.callers]
+            assert refused, "refused nobody"
+            self.world.parked[action.model] = [one for one in parked if not one.callers]
         elif action.deadline_max is not None:
             latest = action.deadline_max
             refused = [one for one in parked if one.deadline is not None]
@@ -138,7 +143,12 @@ class ResidencyMachine(RuleBasedStateMachine):
         else:
             refused = self.world.parked.pop(action.model, [])
         for one in refused:
-            self.world.ended[one.number] = action.reason
+            self.end(one, action.reason)
+
+    def end(self, one: Parked, how: str) -> None:
+        self.world.ended[one.number] = how
+        for caller in one.callers:
+            self.later(0.6, "answered", caller)
 
     def send(self, model: str) -> None:
         assert (
@@ -236,6 +246,26 @@ class ResidencyMachine(RuleBasedStateMachine):
             self.world.parked.setdefault(model, []).append(Parked(self.count, deadline))
             self.carry_out(self.residency.request(model, now=self.now, deadline=deadline))
 
+    @rule(
+        callers=st.lists(st.sampled_from(MODELS), min_size=1, max_size=2, unique=True),
+        model=st.sampled_from(MODELS),
+        life_s=st.sampled_from([None, None, 5.0]),
+    )
+    def nested_call(self, callers: list[str], model: str, life_s: float | None) -> None:
+        """Loaded models call one that is not: they answer once they have what it says."""
+        if self.residency.is_loaded(model) or not all(map(self.residency.is_loaded, callers)):
+            return
+        for caller in callers:
+            self.residency.began(caller, now=self.now)
+            self.world.in_flight[caller] = self.world.in_flight.get(caller, 0) + 1
+        self.count += 1
+        deadline = None if life_s is None else self.now + life_s
+        one = Parked(self.count, deadline, tuple(callers))
+        self.world.parked.setdefault(model, []).append(one)
+        self.carry_out(
+            self.residency.request(model, now=self.now, deadline=deadline, callers=one.callers)
+        )
+
     @rule(seconds=st.sampled_from([0.0, 0.1, 0.5, 2.0, 10.0, 60.0]))
     def wait(self, seconds: float) -> None:
         self.advance(self.now + seconds)
@@ -245,9 +275,15 @@ class ResidencyMachine(RuleBasedStateMachine):
         parked = self.world.parked.get(model)
         if not parked:
             return
-        one = parked.pop(which % len(parked))
-        self.world.ended[one.number] = "abandoned"
-        self.carry_out(self.residency.abandoned(model, now=self.now, deadline=one.deadline))
+        self.abandon(model, parked.pop(which % len(parked)))
+
+    def abandon(self, model: str, one: Parked) -> None:
+        self.end(one, "abandoned")
+        self.carry_out(
+            self.residency.abandoned(
+                model, now=self.now, deadline=one.deadline, callers=one.callers
+            )
+        )
 
     @rule(model=st.sampled_from(MODELS))
     def fail_next(self, model: str) -> None:
@@ -263,6 +299,10 @@ class ResidencyMachine(RuleBasedStateMachine):
         world.loaded.discard(model)
         world.in_flight.pop(model, None)
         del world.taken[model]
+        for called, parked in world.parked.items():
+            for one in [each for each in parked if model in each.callers]:
+                parked.remove(one)
+                self.abandon(called, one)
         self.carry_out(self.residency.crashed(model, now=self.now, used=world.used))
 
     @rule(model=st.sampled_from(MODELS), pinned=st.booleans())

@@ -183,8 +183,8 @@ class FarTargets:
         await self._answer("load", name=list(name))
         await heard(self, name, loaded=True)
 
-    async def unload(self, name: ModelName) -> None:
-        await self._answer("unload", name=list(name))
+    async def unload(self, name: ModelName, *, dependents: bool = False) -> None:
+        await self._answer("unload", name=list(name), dependents=dependents)
         await heard(self, name, loaded=False)
 
     async def _answer(self, asked: str, **fields: Any) -> Any:
@@ -286,7 +286,8 @@ async def answer(models: OipModels, targets: Targets, fields: Json) -> Json:
     elif asked == "index":
         told = await targets.index(fields["endpoint"], ready_only=fields["ready_only"])
     elif name is not None and asked in _OF_TARGETS:
-        told = await getattr(targets, _OF_TARGETS[asked])(name)
+        more = {"dependents": True} if fields.get("dependents") else {}
+        told = await getattr(targets, _OF_TARGETS[asked])(name, **more)
     else:
         raise CallerError("unknown-operation", f"there is no {asked!r}")
     return {"answer": told}

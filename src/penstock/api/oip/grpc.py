@@ -30,7 +30,7 @@ from penstock.api.oip.grpc_calls import (
     MessageReader,
     granted,
 )
-from penstock.api.oip.grpc_extensions import GrpcExtensions
+from penstock.api.oip.grpc_extensions import GrpcExtensions, repository_parameters
 from penstock.api.oip.grpc_health import GrpcHealth
 from penstock.api.oip.grpc_stream import InferNames, InferStream, infer_names
 from penstock.api.oip.http import body_limit
@@ -191,7 +191,7 @@ class OipGrpc:
                 self._parsed(asked.model_name), overrides=bool(asked.parameters)
             ),
             "RepositoryModelUnload": lambda asked: self._models.unload(
-                self._parsed(asked.model_name)
+                self._parsed(asked.model_name), repository_parameters(asked)
             ),
         }
         extensions = GrpcExtensions(self._models).methods()

@@ -73,3 +73,11 @@ class GrpcExtensions:
                 for name, value in settings.items()
             }
         }
+
+
+def repository_parameters(asked: Any) -> dict[str, Any]:
+    """The parameters of a load or unload, as plain values."""
+    return {
+        key: getattr(one, one.WhichOneof("parameter_choice") or "bool_param")
+        for key, one in asked.parameters.items()
+    }

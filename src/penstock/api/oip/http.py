@@ -353,7 +353,9 @@ class OipDoor(JsonResponder):
         target = repository_target(parts[1:], call.path, self._served)
         only(call, b"POST")
         if target.action == "unload":
-            self._later(call, self._models.unload(target.model))
+            given = question(call.body).get("parameters")
+            parameters = given if isinstance(given, dict) else {}
+            self._later(call, self._models.unload(target.model, parameters))
         else:
             overrides = question(call.body).get("parameters")
             self._later(call, self._models.load(target.model, overrides=bool(overrides)))

@@ -9,6 +9,7 @@ the metrics. Answers are plain values with the protocol's field names.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from penstock import __version__
@@ -26,6 +27,8 @@ from penstock.metrics.counts.registry import MetricRegistry
 from penstock.metrics.models.model_delta import ModelDelta
 
 SERVER_NAME = "penstock"
+#: The parameter of an unload: models of an ensemble's steps go as well.
+_DEPENDENTS = "unload_dependents"
 EXTENSIONS = (
     *("binary_tensor_data", "model_configuration", "model_repository", "statistics"),
     *("trace", "logging"),
@@ -155,26 +158,36 @@ class OipModels:
         """Endpoints, each followed by its other names and its target models."""
         rows = []
         for known in self._endpoints_and_components(served=True):
-            rows += self._entry(known, ready_only)
+            entry = self._entry(known, ready_only)
+            rows += entry
             name = known.endpoint
             if known.served:
                 continue
             if self._targets is not None and self._dispatcher.is_multi_model(name):
                 try:
                     targets = await self._targets.index(name, ready_only=ready_only)
-                    rows += targets + self._under_own_names(name, targets)
+                    own = self._own_names(name)
+                    if own is not None:
+                        del rows[len(rows) - len(entry) :]  # it has no model of its own
+                        targets = [own(row) for row in targets]
+                    rows += targets
                 except PenstockError as error:  # a fault of one endpoint does not hide the others
                     rows[-1:] = [{**row, "reason": error.message} for row in rows[-1:]]
         return rows
 
-    def _under_own_names(self, endpoint: str, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Rows of target models that are served under their own names, too."""
+    def _own_names(self, endpoint: str) -> Callable[[dict[str, Any]], dict[str, Any]] | None:
+        """Gives a row of a target model the model's own name, unless that is somebody else's; None
+        where an endpoint's target models are not served under their own."""
         routes = self._dispatcher.routes(endpoint)
         if routes is None or MODELS not in routes.served_names:
-            return []
-        own = [{**row, "name": row["name"].removeprefix(f"{endpoint}:")} for row in rows]
+            return None
         find = self._dispatcher.served.find
-        return [row for row in own if find(row["name"]) == (endpoint, row["name"])]
+
+        def own(row: dict[str, Any]) -> dict[str, Any]:
+            name = row["name"].removeprefix(f"{endpoint}:")
+            return {**row, "name": name} if find(name) == (endpoint, name) else row
+
+        return own
 
     async def load(self, name: ModelName, *, overrides: bool = False) -> dict[str, Any]:
         """Returns when it is ready. Raises its error, or CallerError (`not-served`) for a model
@@ -190,9 +203,20 @@ class OipModels:
         await targets.load(name)
         return {}
 
-    async def unload(self, name: ModelName) -> dict[str, Any]:
-        """Returns when it is unloaded. Raises as `load`."""
-        await self._changeable(name).unload(name)
+    async def unload(
+        self, name: ModelName, parameters: Mapping[str, Any] | None = None
+    ) -> dict[str, Any]:
+        """Returns when it is unloaded. Raises as `load`, also for parameters that there are not."""
+        targets = self._changeable(name)
+        given = dict(parameters or {})
+        dependents = given.pop(_DEPENDENTS, False)
+        if given or not isinstance(dependents, bool):
+            raise CallerError(
+                "load-parameters-unsupported",
+                f"Model {name}: an unload takes {_DEPENDENTS}, true or false, and no other"
+                " parameter.",
+            )
+        await targets.unload(name, dependents=dependents)
         return {}
 
     def _changeable(self, name: ModelName) -> Targets:

@@ -86,7 +86,7 @@ class Targets(Protocol):
 
     async def load(self, name: ModelName) -> None: ...
 
-    async def unload(self, name: ModelName) -> None: ...
+    async def unload(self, name: ModelName, *, dependents: bool = False) -> None: ...
 
 
 class OipTargets:
@@ -144,18 +144,19 @@ class OipTargets:
         )
         if page.prefix_error is not None and not page.rows:
             raise page.prefix_error
-        return [
-            _entry(f"{endpoint}:{row.model}", _STATES[row.state], _reason(row)) for row in page.rows
-        ]
+        # The page may be a moment old; what is loaded is known now.
+        loaded = self._dispatcher.loaded_models(endpoint)
+        return [_row_entry(endpoint, row, row.model in loaded) for row in page.rows]
 
     async def load(self, name: ModelName) -> None:
         """Returns when it is ready. Raises the error that refused it."""
         await self._models.load(name.endpoint, name.target or "")
         await self._heard(name, loaded=True)
 
-    async def unload(self, name: ModelName) -> None:
-        """Returns once all its requests are answered and no host has it loaded."""
-        await self._models.unload(name.endpoint, name.target or "")
+    async def unload(self, name: ModelName, *, dependents: bool = False) -> None:
+        """Returns once all its requests are answered and no host has it loaded. `dependents`: the
+        models of an ensemble's steps, too."""
+        await self._models.unload(name.endpoint, name.target or "", dependents=dependents)
         await self._heard(name, loaded=False)
 
     async def _heard(self, name: ModelName, *, loaded: bool) -> None:
@@ -174,6 +175,15 @@ async def heard(targets: Targets, name: ModelName, *, loaded: bool) -> None:
 
 def _entry(name: str, state: str, reason: str) -> dict[str, Any]:
     return {"name": name, "version": "1", "state": state, "reason": reason}
+
+
+def _row_entry(endpoint: str, row: Row, loaded: bool) -> dict[str, Any]:
+    name = f"{endpoint}:{row.model}"
+    if loaded:
+        return _entry(name, "READY", "")
+    if row.state == "loaded":
+        return _entry(name, "UNAVAILABLE", "unloaded")
+    return _entry(name, _STATES[row.state], _reason(row))
 
 
 def _reason(row: Row) -> str:

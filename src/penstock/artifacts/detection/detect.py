@@ -126,6 +126,7 @@ def detect(
     trusted: bool = False,
     vouched: bool = False,
     instruction_set: str = "",
+    beside_others: bool = False,
 ) -> Detected:
     """Describes the artifact in `root`.
 
@@ -142,6 +143,8 @@ def detect(
             sandboxed process, or not at all.
         instruction_set: of this processor, where the artifact is to be loaded; "": it is only
             inspected, and of several builds the least demanding one is described.
+        beside_others: whether it is one of the artifacts of a multi-model endpoint, which may call
+            one another.
 
     Raises:
         CallerError: `artifact-layout-unknown`, `artifact-untrusted`, `artifact-incomplete`,
@@ -169,7 +172,9 @@ def detect(
         root = _of_builds(step_into(root), instruction_set)
         wanted = runtime if registry.find(runtime) is not None else hint.runtime
         trust = Trust(trusted, vouched)
-        description, root = _describe(root, image, hint, environment, wanted, trust)
+        description, root = _describe(
+            root, image, hint, environment, wanted, trust, beside_others=beside_others
+        )
         if root == outermost:
             description = triton_models.without_folder_name(description)
         if wanted and description.runtime != wanted:
@@ -227,6 +232,8 @@ def _describe(
     environment: Mapping[str, str],
     wanted: str,
     trust: Trust,
+    *,
+    beside_others: bool = False,
 ) -> tuple[ModelDescription, Path]:
     if (root / model_yaml.FILE_NAME).is_file():
         described = model_yaml.load(root)
@@ -252,7 +259,9 @@ def _describe(
             return weights, root
     folder = triton_models.find_model_folder(root, environment)
     if folder is not None:
-        entry = triton_models.describe_entry(root, folder, runtime=wanted, trusted=trust.operator)
+        entry = triton_models.describe_entry(
+            root, folder, runtime=wanted, trusted=trust.operator, beside_others=beside_others
+        )
         return entry, folder
     readers = tuple(one for one in _wanted(wanted) if one.reads_files)
     tables = tuple(one for one in readers if one.task != "payload")

@@ -17,7 +17,9 @@ reads the facts of the files on the page of the index that it needs.
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Iterator, Mapping
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import unquote
@@ -87,26 +89,55 @@ def _invalid(name: str, cause: str) -> CallerError:
     )
 
 
-_ARCHIVES: Final = (".tar.gz", ".tgz", ".tar", ".zip")
+#: Suffixes of archives.
+ARCHIVES: Final = (".tar.gz", ".tgz", ".tar", ".zip")
 _MODEL_FILES: Final = (".onnx", ".pt2")
+_VERSION: Final = re.compile(r"[1-9][0-9]{0,17}")
 #: A folder with one of these files is a model even where archives lie beside them.
 _MARKERS: Final = frozenset({"model.yaml", "pipeline.yaml", "config.pbtxt", "config.json"})
 _WEIGHTS: Final = (*_MODEL_FILES, ".xml", ".safetensors", ".gguf")
 
 
+def own_name(target: str) -> str:
+    """The name of a target model in its repository: without the folders above it, or suffix."""
+    name = target.rpartition("/")[2]
+    return name.removesuffix(suffix_of(target)) or name
+
+
+def suffix_of(target: str) -> str:
+    """The suffix of an archive; "" if it is none."""
+    return next((one for one in ARCHIVES if target.lower().endswith(one)), "")
+
+
 def is_model_file(name: str) -> bool:
     """Whether a file outside all model folders is a model by itself."""
-    return name.lower().endswith(_ARCHIVES + _MODEL_FILES)
+    return name.lower().endswith(ARCHIVES + _MODEL_FILES)
 
 
-def is_model_folder(files: Collection[str], folders: Collection[str]) -> bool:
-    """Whether a folder with these entries is one model, not just a part of models' names."""
+def is_model_folder(
+    files: Collection[str],
+    folders: Collection[str],
+    inside: Callable[[str], Collection[str]] = lambda folder: (),
+) -> bool:
+    """Whether a folder with these entries is one model, not just a part of models' names. `inside`
+    gives the entries of one of its folders: a file in a version's folder is all that Triton needs.
+    """
     if not _MARKERS.isdisjoint(files):
         return True
-    if any(name.lower().endswith(_ARCHIVES) for name in files):
+    if any(name.lower().endswith(ARCHIVES) for name in files):
         return False
+    versions = sorted(name for name in folders if _VERSION.fullmatch(name))
+    if any(not _version_files().isdisjoint(inside(version)) for version in versions):
+        return True
     # `code` is SageMaker's folder of user code.
     return "code" in folders or any(name.lower().endswith(_WEIGHTS) for name in files)
+
+
+@cache
+def _version_files() -> frozenset[str]:
+    from penstock.artifacts.triton.config import backends  # noqa: PLC0415 - few prefixes need it
+
+    return frozenset(file for _, file in backends().values() if file)
 
 
 def is_part_of_names(paths: Collection[str]) -> bool:
@@ -116,7 +147,8 @@ def is_part_of_names(paths: Collection[str]) -> bool:
     """
     files = [path for path in paths if "/" not in path]
     folders = {path.partition("/")[0] for path in paths if "/" in path}
-    if is_model_folder(files, folders):
+    under = [path.split("/") for path in paths if "/" in path]
+    if is_model_folder(files, folders, lambda name: {own for top, own, *_ in under if top == name}):
         return False
     found = models_of(paths)
     return bool(found) and all(is_model_file(name) for name in found)
@@ -134,7 +166,7 @@ def models_of(paths: Iterable[str]) -> dict[str, list[str]]:
             _plant(path, tree)
     found: dict[str, list[str]] = {}
     for path in paths:
-        folder = next((each for each in _parents(path) if is_model_folder(*_in(tree, each))), "")
+        folder = next((each for each in _parents(path) if _is_one(tree, each)), "")
         above, _, name = folder.rpartition("/")
         if folder and name not in _in(tree, above)[0]:
             found.setdefault(folder, []).append(path)
@@ -151,6 +183,14 @@ def _plant(path: str, tree: dict[str, tuple[set[str], set[str]]]) -> None:
         at = f"{at}/{folder}" if at else folder
         tree.setdefault(at, (set(), set()))
     tree[at][0].add(name)
+
+
+def _is_one(tree: Mapping[str, tuple[set[str], set[str]]], folder: str) -> bool:
+    def inside(name: str) -> set[str]:
+        files, folders = _in(tree, f"{folder}/{name}")
+        return files | folders
+
+    return is_model_folder(*_in(tree, folder), inside)
 
 
 def _in(tree: Mapping[str, tuple[set[str], set[str]]], folder: str) -> tuple[set[str], set[str]]:
@@ -179,7 +219,7 @@ def names_in_folder(top: Path, budget: Budget) -> Iterator[str]:
             if not folder or errno_passes(error.errno):
                 raise _unlistable(top, error) from error
             continue  # the folder vanished or is not ours to read: its models are not served either
-        if folder and is_model_folder(files, below):
+        if folder and is_model_folder(files, below, _reads(top / folder, real_top)):
             yield folder
             continue
         at = f"{folder}/" if folder else ""
@@ -228,9 +268,20 @@ def _entries(folder: Path, real_top: str) -> tuple[list[str], dict[str, bool]]:
     return files, folders
 
 
+def _reads(folder: Path, real_top: str) -> Callable[[str], Collection[str]]:
+    def inside(name: str) -> Collection[str]:
+        try:
+            files, folders = _entries(folder / name, real_top)
+        except OSError:
+            return ()
+        return {*files, *folders}
+
+    return inside
+
+
 def _is_model(folder: Path, real_top: str) -> bool:
     try:
-        return is_model_folder(*_entries(folder, real_top))
+        return is_model_folder(*_entries(folder, real_top), _reads(folder, real_top))
     except OSError:
         return False
 

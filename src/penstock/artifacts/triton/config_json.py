@@ -54,6 +54,16 @@ def whole_config(config: Config, *, name: str, backend: str, file: str) -> Confi
     return made
 
 
+def renamed(config: Config, name: str) -> Config:
+    """A whole configuration under another name, which its groups have of it."""
+    before = config["name"]
+    groups = []
+    for at, group in enumerate(config.get("instance_group") or ()):
+        own = {before: name, f"{before}_{at}": f"{name}_{at}"}
+        groups.append({**group, "name": own.get(group["name"], group["name"])})
+    return {**config, "name": name, "instance_group": groups}
+
+
 def _group(group: Config, name: str) -> Config:
     return {**group, "name": group["name"] or name, "count": group["count"] or 1}
 

@@ -27,7 +27,7 @@ from penstock.artifacts.description.triton_facts import TritonFacts
 from penstock.artifacts.files.model_files import inside
 from penstock.artifacts.files.paths import shown
 from penstock.artifacts.triton.config import ENSEMBLE, TritonConfig, backends, parse_config
-from penstock.artifacts.triton.config_json import whole_config
+from penstock.artifacts.triton.config_json import renamed, whole_config
 from penstock.artifacts.triton.ensemble import ModelTensors, check_steps
 from penstock.errors import CallerError
 from penstock.runtimes import registry
@@ -71,6 +71,11 @@ def find_model_folder(root: Path, environment: Mapping[str, str]) -> Path | None
             "that calls them.",
         )
     return next(iter(folders.values()))
+
+
+def models_below(root: Path) -> list[str]:
+    """The models of a repository, or nothing where `root` is a model itself."""
+    return [] if not root.is_dir() or _is_model(root) else list(_folders(root))
 
 
 def _outermost_ensemble(folders: Mapping[str, Path]) -> str:
@@ -282,18 +287,24 @@ def _read_text(path: Path) -> str:
         ) from error
 
 
-#: Code that calls another model mentions this class, whichever way it calls.
-_CALLS = b"InferenceRequest"
+#: Code that calls another model, or loads one, mentions one of these names.
+_CALLS = re.compile(rb"InferenceRequest|is_model_ready|unload_model|pb_utils\.load_model")
 
 
-def describe_entry(root: Path, folder: Path, *, runtime: str, trusted: bool) -> ModelDescription:
+def describe_entry(
+    root: Path, folder: Path, *, runtime: str, trusted: bool, beside_others: bool = False
+) -> ModelDescription:
     """The model in `folder`, with the models of the repository `root` that it calls or may call.
 
-    If `folder` is `root`, the artifact is one model without a repository around it. Raises
-    `CallerError` as `describe` does, and `triton-ensemble-invalid`.
+    If `folder` is `root`, the artifact is one model without a repository around it.
+    `beside_others`: the artifact lies in a repository, and each model of that is an artifact of its
+    own: then a lone ensemble is not checked (`check_beside_others`). Raises `CallerError` as
+    `describe` does, and `triton-ensemble-invalid`.
     """
     folders = {} if folder == root else _folders(root)
     entry = describe(folder, runtime=runtime, trusted=trusted)
+    if beside_others and len(folders) < 2:
+        return dataclasses.replace(entry, calls_models=_calls(folder, entry))
     if not entry.ensemble and not (folders and _calls(folder, entry)):
         return entry
     if folder == root:  # here its folder has a name of the cache's, which nobody knows
@@ -310,19 +321,38 @@ def describe_entry(root: Path, folder: Path, *, runtime: str, trusted: bool) -> 
         if model.ensemble:
             check_ensemble(model, tensors, where=f"{name}/{CONFIG}")
     del known[folder.name]
-    for name, model in known.items():
-        if model.sequences is not None:
-            raise CallerError(
-                "triton-config-unsupported",
-                f"{name}/{CONFIG}: sequence_batching is not supported for a model that "
-                f"{folder.name!r} calls: its sequences are those of its own callers",
-                hint="Serve the stateful model as an endpoint of its own.",
-            )
+    _refuse_stateful(folder.name, known)
     inside = (
         ModelInside(name=name, folder=f"../{name}", description=known[name])
         for name in sorted(known)
     )
     return dataclasses.replace(entry, models=tuple(inside))
+
+
+def check_beside_others(
+    entry: ModelDescription, described: Callable[[str], ModelDescription | None]
+) -> list[str]:
+    """Checks an ensemble whose steps are artifacts beside its own. `described` finds a model by
+    the name that its steps give; None: there is none. Returns the models of all steps.
+
+    Raises `CallerError` (`triton-ensemble-invalid`), and what `described` raises.
+    """
+    known = {entry.name: entry}
+    waiting = [entry]
+    while waiting:
+        for step in waiting.pop().ensemble:
+            found = described(step.model) if step.model not in known else None
+            if found is not None:
+                known[step.model] = found
+                waiting.append(found)
+    _refuse_circles(known)
+    tensors = {name: tensors_of(model) for name, model in known.items()}
+    for name, model in known.items():
+        if model.ensemble:
+            check_ensemble(model, tensors, where=f"{name}/{CONFIG}")
+    del known[entry.name]
+    _refuse_stateful(entry.name, known)
+    return sorted(known)
 
 
 def without_folder_name(model: ModelDescription) -> ModelDescription:
@@ -336,7 +366,7 @@ def without_folder_name(model: ModelDescription) -> ModelDescription:
 def named(model: ModelDescription, name: str) -> ModelDescription:
     facts = model.triton
     if facts is not None:
-        facts = dataclasses.replace(facts, config={**facts.config, "name": name})
+        facts = dataclasses.replace(facts, config=renamed(facts.config, name))
     return dataclasses.replace(model, name=name, triton=facts)
 
 
@@ -369,7 +399,7 @@ def _calls(folder: Path, model: ModelDescription) -> bool:
     """Whether a Python model may call others: one of its files mentions the class."""
     if not model.triton_python:
         return False
-    return any(_CALLS in path.read_bytes() for path in folder.rglob("*.py") if path.is_file())
+    return any(_CALLS.search(path.read_bytes()) for path in folder.rglob("*.py") if path.is_file())
 
 
 def _reached(
@@ -411,6 +441,17 @@ def _named(model: ModelDescription, folder: Path) -> ModelDescription:
             hint="Leave name out, or let it be the folder's.",
         )
     return dataclasses.replace(model, calls_models=_calls(folder, model))
+
+
+def _refuse_stateful(caller: str, known: Mapping[str, ModelDescription]) -> None:
+    for name, model in known.items():
+        if model.sequences is not None:
+            raise CallerError(
+                "triton-config-unsupported",
+                f"{name}/{CONFIG}: sequence_batching is not supported for a model that "
+                f"{caller!r} calls: its sequences are those of its own callers",
+                hint="Serve the stateful model as an endpoint of its own.",
+            )
 
 
 def _refuse_circles(known: Mapping[str, ModelDescription]) -> None:

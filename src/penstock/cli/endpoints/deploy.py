@@ -9,6 +9,7 @@ import sys
 import time
 import webbrowser
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import quote, unquote, urlsplit
@@ -18,6 +19,7 @@ import typer
 from penstock.cli import options
 from penstock.cli.client import Client, SageMaker, if_there
 from penstock.cli.endpoints.endpoint_tags import endpoint_for, serve_as, tag_list
+from penstock.cli.endpoints.repository import in_repository
 from penstock.cli.endpoints.sample import call_text
 from penstock.cli.output import note, print_json
 from penstock.cli.waiting import ShownWait
@@ -66,19 +68,21 @@ def deploy(
     """Deploy a model, or update the endpoint of that name to it; print how to call it."""
     client, uri = server.client(), artifact_uri(artifact)
     name, served = endpoint_for(client, name, served_name or ())
-    config_name = create_or_update(
-        client,
-        name,
-        uri,
-        served=served,
-        instance_type=instance_type,
-        count=count,
-        image=image,
-        environment=dict(pair(item) for item in env or ())
-        | ({TRUST_VARIABLE: "true"} if trust else {}),
-        multi_model=multi_model,
-        model_cache=model_cache,
-    )
+    environment = dict(pair(item) for item in env or ())
+    environment |= {TRUST_VARIABLE: "true"} if trust else {}
+    config_name, served, multi_model = in_repository(
+        partial(
+            create_or_update,
+            client,
+            name,
+            uri,
+            instance_type=instance_type,
+            count=count,
+            image=image,
+            model_cache=model_cache,
+        ),
+        name, uri, environment, served=served, multi_model=multi_model,
+    )  # fmt: skip
     if wait:
         with server.waiting(client, at_once=True) as waiting:
             described = wait_in_service(client, name, config_name, waiting=waiting)

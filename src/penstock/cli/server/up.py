@@ -12,6 +12,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Coroutine, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -22,6 +23,7 @@ from penstock.cleanup import shielded
 from penstock.cli import options, settings
 from penstock.cli.endpoints.deploy import artifact_uri, create_or_update, wait_in_service
 from penstock.cli.endpoints.endpoint_tags import endpoint_for
+from penstock.cli.endpoints.repository import in_repository
 from penstock.cli.endpoints.sample import PAIR, TEXT, call_text, concrete
 from penstock.cli.output import note
 from penstock.cli.waiting import ShownWait
@@ -154,8 +156,9 @@ async def _deploy_all(
     for given, uri in deployments.items():
         try:
             name, served = await asyncio.to_thread(endpoint_for, client, given)
-            config_name = await asyncio.to_thread(
-                create_or_update, client, name, uri, instance_type=instance_type, served=served
+            create = partial(create_or_update, client, name, uri, instance_type=instance_type)
+            config_name, *_ = await asyncio.to_thread(
+                in_repository, create, name, uri, {}, served=served
             )
             with ShownWait(client, at_once=True) as waiting:
                 await asyncio.to_thread(wait_in_service, client, name, config_name, waiting=waiting)

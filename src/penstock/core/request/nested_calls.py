@@ -52,7 +52,8 @@ class _Waiting:
 
 
 class NestedCalls:
-    """The calls under way between the models of one artifact. `lanes`: number per model."""
+    """The calls under way between models that call one another. `lanes`: number per model; a model
+    without a number is not loaded, and has lanes once it is."""
 
     def __init__(self, lanes: Mapping[str, int]) -> None:
         self._lanes = dict(lanes)
@@ -60,6 +61,10 @@ class NestedCalls:
         self._waiting_of: Counter[str] = Counter()  #: number of waiting lanes per model
         self._callers: dict[int, Lane] = {}  #: call number -> the calling lane
         self._numbers = 0
+
+    def has_lanes(self, model: str, lanes: int) -> None:
+        """The model is loaded now, with so many."""
+        self._lanes[model] = lanes
 
     def begin(
         self, path: tuple[str, ...], lane: Hashable, target: str, works_for: Collection[int] = ()
@@ -115,7 +120,8 @@ class NestedCalls:
         return self._has_free_lane(model) or any(lane[0] == model for lane in going)
 
     def _has_free_lane(self, model: str) -> bool:
-        return self._waiting_of[model] < self._lanes[model]
+        lanes = self._lanes.get(model)
+        return lanes is None or self._waiting_of[model] < lanes
 
     def snapshot(self) -> dict[str, Any]:
         """JSON-ready: how many calls each model waits for, by the called model."""

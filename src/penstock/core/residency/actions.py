@@ -100,6 +100,8 @@ class RefuseParked:
     deadline_max: float | None = None
     #: only the request that `request` was just called for; earlier ones stay parked
     newest_only: bool = False
+    #: only calls by other models of the host, whose places it would need
+    calls_only: bool = False
 
 
 Action = Prepare | Load | Unload | Admit | RefuseParked

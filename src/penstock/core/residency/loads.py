@@ -23,7 +23,7 @@ any more; and all waiting ones when a load fails, for as long as the failure is 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from math import inf
 from typing import Final
 
@@ -196,6 +196,8 @@ class Loads:
             return self._unexpected(model, now)
         model.has_room(RoomState.BLOCKED)
         self.wake_at = min(self.wake_at, again_at)
+        if model.calls and self._waits_for_itself(model):
+            return [self._refuse_calls(model, now)]
         return []
 
     def _unexpected(self, model: TargetModel, now: float) -> list[Action]:
@@ -228,6 +230,49 @@ class Loads:
         self.drop(model, now)
         retry_after_s = None if pins else self._spec.failure_s
         return self._refuse_all(model, why.NO_ROOM, message, retry_after_s, now=now)
+
+    def _waits_for_itself(self, model: TargetModel) -> bool:
+        """Whether its calls can't end, as the models that wait for them hold the room.
+
+        A model goes on once all that it waits for is loaded. What can be loaded is found step by
+        step: first what fits beside all who wait, then what fits once those have gone on (the
+        reduction of `core.request.nested_calls`, with memory in the place of lanes).
+        """
+        left = {one.name: one for one in self._table.waiting.values() if one.calls}
+        while model.name in left:
+            held = _held_by_calls(left.values())
+            fits = [name for name, one in left.items() if self._fits_beside(held, one)]
+            if not fits:
+                return True
+            for name in fits:
+                del left[name]
+        return False
+
+    def _fits_beside(self, held: set[str], model: TargetModel) -> bool:
+        """Whether it could be loaded if all others went but those that wait for calls."""
+        if model.need is None or self._table.loading:  # it is not known yet
+            return True
+        others = [
+            one for one in self._table.resident.values() if not one.pinned and one.name not in held
+        ]
+        freed = sum((one.size or NOTHING for one in others), NOTHING)
+        enough = self._account.short_of(model.need).within(freed)
+        return enough and self._account.models_over(1) <= len(others)
+
+    def _refuse_calls(self, model: TargetModel, now: float) -> RefuseParked:
+        assert model.need is not None
+        held = _held_by_calls(self._table.waiting.values())
+        message = (
+            f"model {model.name} needs {bytes_of(model.need)}, and what waits for calls keeps its "
+            f"memory: {', '.join(sorted(held))}; the budget is {bytes_of(self._account.budget)}"
+        )
+        for ends_at, waiting in list(model.calls):
+            model.unpark(ends_at, waiting)
+        self._table.look_waiting(model)
+        model.story.tell("refused", why.NO_ROOM, now=now, text=message)
+        if not model.wanted:
+            self.drop(model, now)
+        return RefuseParked(model.name, why.NO_ROOM, message, calls_only=True)
 
     def evict(
         self,
@@ -356,6 +401,11 @@ class Loads:
         model.unwant()
         model.story.tell("refused", reason, now=now, text=message)
         return RefuseParked(model.name, reason, message, retry_after_s)
+
+
+def _held_by_calls(called: Iterable[TargetModel]) -> set[str]:
+    """The models that wait for calls to these."""
+    return {name for one in called for _, callers in one.calls for name in callers}
 
 
 def bytes_of(footprint: Footprint) -> str:

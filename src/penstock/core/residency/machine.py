@@ -65,8 +65,16 @@ class Residency(ResidencyOutcomes):
             return [self._loads.unload(known, why.CACHE_DISABLED, now=now), *self._go_on(now)]
         return self._go_on(now) if self._over or self._loads.blocked else []
 
-    def request(self, model: str, *, now: float, deadline: float | None = None) -> list[Action]:
-        """A request for a model that is not loaded; the driver has parked it.
+    def request(
+        self,
+        model: str,
+        *,
+        now: float,
+        deadline: float | None = None,
+        callers: tuple[str, ...] = (),
+    ) -> list[Action]:
+        """A request for a model that is not loaded; the driver has parked it. `callers`: the models
+        of this host that wait for its answer.
 
         It stays parked until `Admit` or `RefuseParked` for its model, or until the driver calls
         `abandoned`. Parked requests need no timers of their own: the machine refuses them when
@@ -85,18 +93,25 @@ class Residency(ResidencyOutcomes):
                 return [refused]
         known.ask(now)
         if refused is None:
-            self._table.park(known, deadline)
+            self._table.park(known, deadline, callers)
         else:
             known.expect(why.RETRY_EXPECTED)
         self._loads.want(known, now)
         return [*([refused] if refused else []), *self._loads.begin(now=now)]
 
-    def abandoned(self, model: str, *, now: float, deadline: float | None = None) -> list[Action]:
+    def abandoned(
+        self,
+        model: str,
+        *,
+        now: float,
+        deadline: float | None = None,
+        callers: tuple[str, ...] = (),
+    ) -> list[Action]:
         """The caller of the parked request with this deadline cancelled it."""
         known = self._table.models.get(model)
         if known is None or not known.parked:
             return []
-        known.unpark(deadline)
+        known.unpark(deadline, callers)
         self._table.look_waiting(known)
         if known.parked:
             return []

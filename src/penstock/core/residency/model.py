@@ -86,6 +86,8 @@ class TargetModel:
     # while it is being loaded
     #: deadlines of the parked requests, ascending; inf = none
     parked: list[float] = field(default_factory=list)
+    #: (deadline, callers) of the parked calls by other models of the host, which keep their memory
+    calls: list[tuple[float, tuple[str, ...]]] = field(default_factory=list)
     wished: bool = False
     #: why it is loaded though nobody waits: retry-expected, replaced; empty: it is not
     expected: str = ""
@@ -220,12 +222,17 @@ class TargetModel:
         self.busy = True
         self.admitted += requests
 
-    def park(self, deadline: float | None) -> None:
-        insort(self.parked, inf if deadline is None else deadline)
+    def park(self, deadline: float | None, callers: tuple[str, ...] = ()) -> None:
+        ends_at = inf if deadline is None else deadline
+        insort(self.parked, ends_at)
+        if callers:
+            self.calls.append((ends_at, callers))
 
-    def unpark(self, deadline: float | None) -> None:
+    def unpark(self, deadline: float | None, callers: tuple[str, ...] = ()) -> None:
         """A parked request is gone: one with this deadline if there is any, else the first."""
         wanted = inf if deadline is None else deadline
+        if (wanted, callers) in self.calls:
+            self.calls.remove((wanted, callers))
         at = bisect_left(self.parked, wanted)
         found = at < len(self.parked) and self.parked[at] == wanted
         self.parked.pop(at if found else 0)
@@ -235,12 +242,15 @@ class TargetModel:
         late: list[float] = []
         while now >= self.given_up_at(load_s):
             late.append(self.parked.pop(0))
+        if late:
+            self.calls = [one for one in self.calls if one[0] > late[-1]]
         return late
 
     def unpark_all(self) -> int:
         """Removes all parked requests; returns their number."""
         count = len(self.parked)
         self.parked.clear()
+        self.calls.clear()
         return count
 
     # requests to load or unload it
@@ -448,8 +458,10 @@ class Table:
         if model.name in self.resident:
             self.resident.move_to_end(model.name)
 
-    def park(self, model: TargetModel, deadline: float | None) -> None:
-        model.park(deadline)
+    def park(
+        self, model: TargetModel, deadline: float | None, callers: tuple[str, ...] = ()
+    ) -> None:
+        model.park(deadline, callers)
         self.waiting[model.name] = model
 
     def look_waiting(self, model: TargetModel) -> None:

@@ -42,9 +42,12 @@ class ServedNames:
 
     def find(self, name: str) -> tuple[str, str | None] | None:
         """(endpoint, target) of a served name, or of `served name:target`; None for any other, such
-        as an endpoint's own."""
-        if not (self._found or self._models) or name in self._endpoints:
+        as an endpoint's own, unless its target models are served under theirs."""
+        if not (self._found or self._models):
             return None
+        if name in self._endpoints:
+            # Such an endpoint has no model of its own, and a repository may have the model's name.
+            return (name, name) if name == self._models else None
         found = self._found.get(name)
         if found is not None:
             return found

@@ -22,7 +22,7 @@ from penstock.core.blame.poison_requests import reason_of_death
 from penstock.errors import ModelError, PenstockError
 from penstock.instance import replies
 from penstock.instance.codecs import oip_grpc
-from penstock.instance.codecs.base import CodecModel, Decoded, Encode, Tensors
+from penstock.instance.codecs.base import CodecModel, Decoded
 from penstock.instance.codecs.generate import EVENTS_META, GENERATE, GENERATE_STREAM
 from penstock.instance.codecs.select import operation_of
 from penstock.instance.engines.batches import Batches, BatchRun
@@ -37,6 +37,8 @@ from penstock.runtimes.triton_errors import UNSUPPORTED
 from penstock.wire import frames
 
 _STREAM_INFER: Final = "stream_infer"
+#: The operation of a call by another model, which has no door.
+_CALL: Final = ""
 #: How long a response may wait for its reader. Half a minute is below the time limits of clients.
 HELD_S_MAX: Final = 30.0
 
@@ -74,13 +76,8 @@ class DecoupledEngine(PackedTensorEngine):
     def decode(self, meta: bytes, body: bytes) -> tuple[Decoded, Any, int]:
         asked = frames.decode_request_meta(meta)
         if operation_of(asked) not in (_STREAM_INFER, GENERATE, GENERATE_STREAM):
-            raise _one_answer_asked(self.model.name)
+            raise one_answer_asked(self.model.name)
         return super().decode(meta, body)
-
-    def taken(
-        self, tensors: Tensors, encode: Encode, metadata: InferMetadata | None = None
-    ) -> tuple[Decoded, Any, int]:
-        raise _one_answer_asked(self.model.name)
 
     def _payload(self, lane: int, place: int, item: Item) -> Payload:
         request: Any = item
@@ -89,6 +86,7 @@ class DecoupledEngine(PackedTensorEngine):
         self._runtime.mark(lane, slot, CANCELLED if request.answered else 0)
         answer = OpenAnswer(next(self._keys), request, lane, slot)
         self.opened[answer.key] = self.of_request[request] = answer
+        self._runtime.opened(lane, request)
         meta = pack_metadata(
             request.metadata or InferMetadata(), trace_context(request.meta),
             key=answer.key, slot=slot,
@@ -110,6 +108,7 @@ class DecoupledEngine(PackedTensorEngine):
         if answer is None:
             return
         del self.opened[answer.key]
+        self._runtime.opened(answer.lane, request, over=True)
         if answer.timer is not None:
             answer.timer.cancel()
         self._runtime.mark(answer.lane, answer.slot, marks)
@@ -197,7 +196,7 @@ class DecoupledBatches(Batches):
         if operation == GENERATE:
             answer.body, answer.meta = body, meta
             return
-        if operation == _STREAM_INFER and final:
+        if operation in (_STREAM_INFER, _CALL) and final:
             body += oip_grpc.FINAL_MARK
         if answer.count == 1:
             frame = frames.encode(
@@ -281,11 +280,12 @@ def _all_slots() -> deque[int]:
     return deque(range(1, SLOTS_MAX + 1))
 
 
-def _one_answer_asked(name: str) -> ModelError:
+def one_answer_asked(name: str) -> ModelError:
     return ModelError(
         UNSUPPORTED.code,
         f"the model {name!r} is decoupled: it has any number of responses, and one was asked for",
-        hint="Ask ModelStreamInfer over gRPC, or generate_stream over HTTP.",
+        hint="Ask ModelStreamInfer over gRPC, or generate_stream over HTTP; a model calls it with "
+        "exec(decoupled=True).",
         original_status=UNSUPPORTED.status,
     )
 

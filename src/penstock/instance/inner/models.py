@@ -21,7 +21,7 @@ from penstock.clock import Clock, SystemClock
 from penstock.core.request.nested_calls import NestedCalls, Ruling
 from penstock.errors import CallerError, ModelError, PenstockError
 from penstock.instance.engines.lane_threads import LaneEvents
-from penstock.instance.inner.model import InnerModel, LoadedModel, Outcome
+from penstock.instance.inner.model import InnerCall, InnerModel, LoadedModel, Outcome
 from penstock.runtimes.base import (
     Asking,
     CallContext,
@@ -29,6 +29,7 @@ from penstock.runtimes.base import (
     LaneListener,
     LoadContext,
     Pending,
+    StreamedCall,
     Tensors,
 )
 
@@ -43,6 +44,8 @@ _LOADS_MAX: Final = 4
 class InnerModels:
     """A `runtimes.base.ModelCalls`. `begin` loads the models; `context` and `listener` are those of
     the model that gets requests."""
+
+    explicit = False
 
     def __init__(
         self,
@@ -96,7 +99,8 @@ class InnerModels:
             self._context,
             model_dir=(self._context.model_dir / each.folder).resolve(),
             description=each.description,
-            models=self if _may_call(each.description) else None,
+            models=self if may_call(each.description) else None,
+            called_as=each.name,
             interpreter=python.interpreter,
             interpreter_dirs=python.interpreter_dirs,
         )
@@ -138,9 +142,17 @@ class InnerModels:
 
     # Methods of ModelCalls
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        return tuple(self._inside)
+    async def is_ready(self, name: str, version: str, asked: CallContext) -> bool:
+        inside = self._inside.get(name)
+        if inside is None or name not in self._models:
+            return False
+        return not version or version in map(str, tensors_of(inside.description).versions)
+
+    async def load(self, name: str, asked: CallContext) -> None:
+        raise _not_explicit("load_model", name, "RepositoryModelLoad of the server loads")
+
+    async def unload(self, name: str, asked: CallContext, *, dependents: bool) -> None:
+        raise _not_explicit("unload_model", name, "RepositoryModelUnload of the server unloads")
 
     def inputs(self, name: str) -> tuple[TensorSpec, ...]:
         model = self._models.get(name)
@@ -156,8 +168,9 @@ class InnerModels:
         *,
         version: int = -1,
         outputs: Sequence[str] = (),
+        streamed: StreamedCall | None = None,
     ) -> Pending:
-        ruling = self._ruling(name, version, asked, lane)
+        ruling = self._ruling(name, asked, lane)
         if isinstance(ruling, PenstockError):
             return asyncio.get_running_loop().call_soon(done, ruling)
         number = ruling.call
@@ -177,13 +190,14 @@ class InnerModels:
             deadline=asked.deadline, alone=asked.alone, path=asked.path, calls=(number,),
             spans=span, metadata=asked.metadata,
         )  # fmt: skip
-        return self._models[name].call(
-            dict(tensors), outputs, made_for, ended, over, version=version
-        )
+        call = InnerCall(
+            name, dict(tensors), made_for, ended, over,
+            version=version, wanted=outputs, streamed=streamed,
+        )  # fmt: skip
+        self._models[name].call(call, made_for)
+        return call
 
-    def _ruling(
-        self, name: str, version: int, asked: CallContext, lane: Hashable
-    ) -> PenstockError | Ruling:
+    def _ruling(self, name: str, asked: CallContext, lane: Hashable) -> PenstockError | Ruling:
         """Why the call is not allowed; else it counts as begun for `core.nested_calls`."""
         if name not in self._models and name not in asked.path:
             return CallerError(
@@ -192,29 +206,8 @@ class InnerModels:
                 hint=f"It has {', '.join(sorted(self._models)) or 'no other'}.",
                 status=404,
             )
-        served = tensors_of(self._inside[name].description).versions if name in self._inside else ()
-        if served and version not in (-1, *served):
-            return CallerError(
-                "model-not-ready",
-                f"Version {version} of the model {name!r} is not ready; served is "
-                f"{', '.join(map(str, served))}",
-                status=404,
-            )
         ruling = self._calls.begin(asked.path, lane, name, asked.calls)
-        if ruling.allowed:
-            return ruling
-        way = " -> ".join((*asked.path, name))
-        if ruling.reason == "calls-itself":
-            return ModelError(
-                "calls-itself",
-                f"a call that would wait for itself: {way}",
-                hint="A model can't call one that it is called by.",
-            )
-        return ModelError(
-            "lanes-exhausted",
-            f"all lanes of the model {name!r} wait for calls that wait for one another: {way}",
-            hint="Give the models more instances (instance_group), or call in one direction only.",
-        )
+        return ruling if ruling.allowed else not_allowed(ruling, asked.path, name)
 
     # Reports
 
@@ -238,6 +231,15 @@ class InnerModels:
     def pids(self) -> list[int]:
         return [pid for model in self._models.values() for pid in model.loaded.pids()]
 
+    @property
+    def code_metrics(self) -> list[dict[str, Any]]:
+        """The series that their code has made, each with the model's name."""
+        return [
+            {**series, "target_model": name}
+            for name, model in self._models.items()
+            for series in model.copy.status().get("code_metrics", ())
+        ]
+
     async def explain(self) -> dict[str, Any]:
         """Each model's copy with its batches and queue; and which calls wait for which."""
         told = {
@@ -257,7 +259,32 @@ class InnerModels:
             model.loaded.kill()
 
 
-def _may_call(description: ModelDescription) -> bool:
+def not_allowed(ruling: Ruling, path: Sequence[str], name: str) -> ModelError:
+    way = " -> ".join((*path, name))
+    if ruling.reason == "calls-itself":
+        return ModelError(
+            "calls-itself",
+            f"a call that would wait for itself: {way}",
+            hint="A model can't call one that it is called by.",
+        )
+    return ModelError(
+        "lanes-exhausted",
+        f"all lanes of the model {name!r} wait for calls that wait for one another: {way}",
+        hint="Give the models more instances (instance_group), or call in one direction only.",
+    )
+
+
+def _not_explicit(function: str, name: str, instead: str) -> ModelError:
+    return ModelError(
+        "models-not-explicit",
+        f"{function}({name!r}): the models of this endpoint are one artifact, and are loaded with "
+        f"it; {instead} target models",
+        hint="Deploy the repository as a multi-model endpoint.",
+        original_status=400,
+    )
+
+
+def may_call(description: ModelDescription) -> bool:
     return bool(description.ensemble) or description.calls_models
 
 

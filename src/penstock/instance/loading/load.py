@@ -33,6 +33,7 @@ from penstock.artifacts.description.description import Batching, ModelDescriptio
 from penstock.artifacts.detection.detect import Detected
 from penstock.artifacts.detection.generation_layout import served_as_weights
 from penstock.artifacts.detection.runtime_reason import runtime_reason
+from penstock.artifacts.models.index import own_name
 from penstock.artifacts.prepare import prepare
 from penstock.artifacts.sources.source import ArtifactSource
 from penstock.artifacts.triton.triton_models import named
@@ -204,7 +205,7 @@ async def prepared(
     detected = await _detected(call, settings, fetch, phase)
     description = detected.description
     if description.triton is not None and not description.name:
-        description = named(description, call.served_as)
+        description = named(description, own_name(call.target_model) or call.served_as)
     if call.batching:
         description = _overruled(description, call.batching)
     target = {MULTI_MODEL: "true"} if call.target_model else {}

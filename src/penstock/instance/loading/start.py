@@ -80,7 +80,8 @@ async def start(context: LoadContext, listener: LaneListener) -> Loaded:
     models = InnerModels(context, listener, start_one)
     try:
         await models.begin()
-        loaded = await start_one(dataclasses.replace(context, models=models), listener)
+        inside = dataclasses.replace(context, models=models, called_as="")
+        loaded = await start_one(inside, listener)
     except BaseException:
         await shielded(models.close())
         raise
@@ -279,7 +280,7 @@ async def _ensemble(context: LoadContext, listener: LaneListener) -> Loaded:
     runtime: PipelineRuntime = await load_pipeline(context, listener)
     spec = slots_spec(description.batching, runtime.file.requests_max)
     model = codec_model(context, description.inputs, description.outputs)
-    work = EnsembleSteps(runtime, model, name=description.name)
+    work = EnsembleSteps(runtime, model, name=context.caller_name)
     told = {"platform": "ensemble", "pipeline": dict(runtime.about)}
     return Loaded(
         runtime=runtime,
@@ -310,6 +311,8 @@ async def _payload_model(context: LoadContext, listener: LaneListener) -> Loaded
         engine = PredictorEngine(runtime, model)
     work: Work = _batches(context, engine, model)
     told = described(context, model, spec, description.batching, description.labels)
+    if wanted := getattr(runtime, "about", {}).get("wanted_models"):
+        told |= {"wanted_models": wanted}
     if description.decoupled:
         engine = DecoupledEngine(runtime, model, reshapes_of(description))
         work, told = DecoupledBatches(engine, runtime), told | {"decoupled": True}

@@ -48,12 +48,20 @@ class Explicit:
     async def load(self, name: str, *, wait_s: float = 0.0, if_room: bool = False) -> str:
         """Returns at once (`asked`), or with `wait_s` when the model is loaded (`loaded`).
 
-        `if_room`: not where other models would have to go for it (`no-room`). It is used for calls
-        that want all models loaded: a model in quarantine stays there.
+        Who waits for an ensemble waits for the models of its steps, too. `if_room`: not where other
+        models would have to go for it (`no-room`). It is used for calls that want all models
+        loaded: a model in quarantine stays there.
 
         While it waits it raises the error that refused the load, or NotNowError
         (`target-model-not-ready`).
         """
+        state = await self._load(name, wait_s, if_room)
+        if state == "loaded" and wait_s > 0:
+            for step in self._targets[name].steps:
+                await self.load(step, wait_s=wait_s, if_room=if_room)
+        return state
+
+    async def _load(self, name: str, wait_s: float, if_room: bool) -> str:
         self._prefix.resolve(name)
         if self._residency.is_loaded(name):
             return "loaded"
@@ -72,12 +80,20 @@ class Explicit:
         others = [one.taken for one in self._targets.values() if one.taken is not None]
         return fits(self._free(), target.taken if target else None, others)
 
-    async def unload(self, name: str, *, wait_s: float = 0.0) -> None:
-        """Returns at once, or with `wait_s` when the model has answered all requests and is gone.
+    async def unload(self, name: str, *, wait_s: float = 0.0, dependents: bool = False) -> None:
+        """`dependents`: the models of an ensemble's steps, too.
+
+        Returns at once, or with `wait_s` when the model has answered all requests and is gone.
 
         Raises NotNowError (`target-model-busy`) where that takes longer (it is unloaded all the
         same), or where it is called again before.
         """
+        target = self._targets.get(name)
+        await self._unload(name, wait_s)
+        for step in target.steps if target is not None and dependents else ():
+            await self.unload(step, wait_s=wait_s, dependents=True)
+
+    async def _unload(self, name: str, wait_s: float) -> None:
         self._carry_out(self._residency.dismiss(name, now=self._now()))
         state = self._residency.brief(name, now=self._now())["state"]
         if wait_s <= 0 or state not in _TAKES_MEMORY:

@@ -36,6 +36,7 @@ from penstock.errors import CallerError, PenstockError
 from penstock.instance import replies
 from penstock.instance.batcher_driver import CallAt, Timer
 from penstock.instance.copy import Copy, Elsewhere
+from penstock.instance.models.calls import TargetCalls
 from penstock.instance.models.explicit import Explicit
 from penstock.instance.models.idle_warm_up import IdleWarmUpDriver
 from penstock.instance.models.loader import Loader
@@ -73,6 +74,7 @@ class ModelHost:
         prefix: ModelPrefix,
         loader: Loader,
         shared: SharedProcesses,
+        calls: TargetCalls,
         *,
         clock: Clock,
         call_at: CallAt,
@@ -91,6 +93,8 @@ class ModelHost:
         self._prefix = prefix
         self._loader = loader
         self._shared = shared
+        self._calls = calls
+        calls.attach(self)
         self._call_at = call_at
         self._on_event = on_event
         self._targets: dict[str, HostedTarget] = {}
@@ -126,12 +130,13 @@ class ModelHost:
             quiet_since=self._is_quiet_since,
             free_share=lambda: 1.0 - self.loads.used.host_bytes / self._budget.host_bytes,
         )
-        self.loads = LoadsDriver(
+        self.loads: LoadsDriver = LoadsDriver(
             self,
             self._residency,
             loader,
             self.explicit,
             self._warm_up,
+            calls,
             used=used,
             clock=clock,
             call_at=call_at,
@@ -164,8 +169,20 @@ class ModelHost:
             self._fail(request, _target_model_required())
             return
         request.target = name
-        target = self._targets.get(name)
-        if target is not None and target.takes_requests and self._residency.is_loaded(name):
+        self._to_target(request, now)
+
+    def accept_call(self, request: Request, now: float) -> None:
+        """A call by another model of this host, for its `target`. The caller calls `turn`
+        afterwards. A host that drains answers the calls of what it still computes."""
+        if self.state == "closed":
+            self._turn_back(request, "draining")
+        else:
+            self._to_target(request, now)
+
+    def _to_target(self, request: Request, now: float) -> None:
+        name = request.target
+        target = self.loaded(name)
+        if target is not None:
             target.hits += 1
             target.counts.hits += 1
             self._go(target, request, now)
@@ -173,6 +190,13 @@ class ModelHost:
                 self.loads.begin(self._watch.look(target))
             return
         self._park(name, request, now)
+
+    def loaded(self, name: str) -> HostedTarget | None:
+        """The model, if requests may go to it now."""
+        target = self._targets.get(name)
+        if target is None or not target.takes_requests or not self._residency.is_loaded(name):
+            return None
+        return target
 
     def turn(self, now: float) -> None:
         """Requests that came in one read of a socket may leave."""
@@ -191,7 +215,10 @@ class ModelHost:
             if not self._comes_back(target):
                 self.carry_out(
                     self._residency.abandoned(
-                        target.name, now=self._now(), deadline=request.deadline
+                        target.name,
+                        now=self._now(),
+                        deadline=request.deadline,
+                        callers=request.path,
                     )
                 )
             self._look_idle()
@@ -210,13 +237,23 @@ class ModelHost:
         if wrong is not None:
             self._fail(request, wrong)
             return
+        outcome = None
+        if request.reads is not None:
+            try:
+                outcome = request.reads(target.loaded)
+            except PenstockError as error:
+                self._fail(request, error)
+                return
         self._residency.began(target.name, now=now)
         target.rested, target.ran_at = False, now
         if not copy.unanswered:
             target.counts.busy(now)
             target.mark.works(True)
         self._warm_up.called(target)
-        copy.accept(request, now)
+        if request.reads is None:
+            copy.accept(request, now)
+        else:
+            copy.accept_read(request, outcome, now)
         self._touched.add(copy)
 
     def _park(self, name: str, request: Request, now: float) -> None:
@@ -239,7 +276,13 @@ class ModelHost:
             if not target.looking:
                 self.loads.begin(self._look_then_ask(target))
         else:
-            self.carry_out(self._residency.request(name, now=now, deadline=request.deadline))
+            self._ask_for(request, now)
+
+    def _ask_for(self, request: Request, now: float) -> None:
+        actions = self._residency.request(
+            request.target, now=now, deadline=request.deadline, callers=request.path
+        )
+        self.carry_out(actions)
 
     def _new_target(self, name: str) -> HostedTarget:
         self._copies_made += 1
@@ -314,6 +357,8 @@ class ModelHost:
         refused_requests = list(target.parked.values())
         if action.newest_only:
             refused_requests = refused_requests[-1:]
+        elif action.calls_only:
+            refused_requests = [one for one in refused_requests if one.reads is not None]
         elif action.deadline_max is None:
             self.explicit.refused(target.name, error)
         else:
@@ -361,9 +406,7 @@ class ModelHost:
         """Reports parked requests of which the residency does not know yet."""
         target.failed = False
         for request in list(target.parked.values()):
-            self.carry_out(
-                self._residency.request(target.name, now=self._now(), deadline=request.deadline)
-            )
+            self._ask_for(request, self._now())
 
     # Memory and time
 
@@ -395,13 +438,17 @@ class ModelHost:
     # The end
 
     def drain(self, on_idle: Callable[[], None]) -> None:
+        """What has come is answered, with the calls to other models that it makes: these stay, and
+        their copies go on."""
         self.state = "draining"
         self._on_idle = on_idle
         for target in self._targets.values():
             for request in self._take_parked(target):
-                self._turn_back(request, "draining")
-            if target.copy is not None:
-                target.copy.drain(self._look_idle)
+                if request.reads is None:
+                    self._turn_back(request, "draining")
+                else:
+                    target.parked[id(request)] = request
+                    self._parked += 1
         self._look_idle()
 
     def _is_quiet_since(self) -> float:
@@ -477,6 +524,7 @@ class ModelHost:
             "residency": self._residency.snapshot(),
             "workers": self._shared.explain(),
             "warm_up": self._warm_up.snapshot(),
+            "nested_calls": self._calls.snapshot(),
         }
 
     def index(self, *, after: str, limit: int) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import dataclasses
 import logging
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from penstock.artifacts.model_prefix import ModelPrefix
@@ -20,13 +20,15 @@ from penstock.core.models.instruction_sets import BuildChoice, Proof
 from penstock.core.models.memory_need import MemoryEstimate
 from penstock.core.residency import Footprint, ResidencySpec
 from penstock.core.residency.keep_warm import Keep, KeepWarm, Schedule, parse
-from penstock.errors import CallerError
+from penstock.errors import CallerError, PenstockError
 from penstock.instance.batcher_driver import CallAt, Timer
 from penstock.instance.copy import Elsewhere
 from penstock.instance.loading.load import LoadCall
+from penstock.instance.models.calls import TargetCalls
 from penstock.instance.models.host import ModelHost, OnEvent
 from penstock.instance.models.loader import Loader
 from penstock.instance.models.shared import SharedProcesses
+from penstock.instance.models.siblings import Siblings
 from penstock.instance.models.watch import OnCounts
 from penstock.instance.models.work_note import WorkNote
 from penstock.instance.settings import InstanceSettings
@@ -43,6 +45,26 @@ _SLEEP_S_MIN: Final = 0.01
 def schedules_of(environment: Mapping[str, str]) -> tuple[Schedule, ...]:
     """Raises CallerError (`keep-warm-invalid`)."""
     return parse(environment.get(VARIABLE, ""), zone_of)
+
+
+#: `all`: models are loaded when the host starts, in the order of their names, as long as they fit.
+AT_START: Final = "PENSTOCK_MODELS_AT_START"
+_ALL: Final = "all"
+#: How many models a host looks for then, and the longest load of one.
+_AT_START_MAX: Final = 10_000
+_AT_START_S_MAX: Final = 3600.0
+
+
+def loads_at_start(environment: Mapping[str, str]) -> bool:
+    """Raises CallerError (`environment-invalid`)."""
+    text = environment.get(AT_START, "")
+    if text not in ("", _ALL):
+        raise CallerError(
+            "environment-invalid",
+            f"{AT_START} is {text!r}",
+            hint=f"Give {_ALL}, or leave it out: then each model is loaded by its first call.",
+        )
+    return text == _ALL
 
 
 #: LRU. GDSF was another policy: records with it are accepted, with a note that it has no effect.
@@ -170,7 +192,8 @@ class HostedModels:
         """Raises CallerError for invalid settings."""
         call = bounded(call)
         prefix = prefix_of(call, settings)
-        schedules = schedules_of({**call.source.environment, **call.environment})
+        environment = {**call.source.environment, **call.environment}
+        schedules = schedules_of(environment)
         for model in (model for schedule in schedules for model in schedule.models):
             prefix.resolve(model)
         spec = residency_spec(call)
@@ -192,12 +215,15 @@ class HostedModels:
             log=log,
             clock=clock,
         )
+        siblings = Siblings(prefix, settings.cache_dir)
+        calls = TargetCalls(siblings, clock)
         self.host: ModelHost = ModelHost(
             call.copy,
             spec,
             prefix,
-            Loader(call, settings, prefix, clock, shared),
+            Loader(call, settings, prefix, clock, shared, siblings, calls),
             shared,
+            calls,
             clock=clock,
             call_at=call_at,
             elsewhere=elsewhere,
@@ -209,6 +235,8 @@ class HostedModels:
             self.host.quarantined(
                 str(one["model"]), str(one["digest"]), float(one["seconds"]), str(one["message"])
             )
+        if loads_at_start(environment):
+            self.host.loads.begin(self._load_all(prefix, log))
         self._keep_warm = KeepWarmDriver(schedules, self.host, clock=clock, call_at=call_at)
         self.described: dict[str, Any] = {
             "task": "multi-model",
@@ -219,6 +247,19 @@ class HostedModels:
             "outputs": [],
             "batching": {},
         }
+
+    async def _load_all(self, prefix: ModelPrefix, log: Callable[[str], None]) -> None:
+        """Loads what fits; a model that can't be loaded keeps no other from it."""
+        try:
+            found = await asyncio.to_thread(prefix.list, limit=_AT_START_MAX)
+        except PenstockError as error:
+            log(f"no model is loaded at the start: {error.message}")
+            return
+        for entry in found:
+            try:
+                await self.host.explicit.load(entry.name, wait_s=_AT_START_S_MAX, if_room=True)
+            except PenstockError as error:
+                log(f"model {entry.name} is not loaded at the start: {error.message}")
 
     async def _make_room(self, name: str) -> bool:
         return await self.host.loads.make_room(name)

@@ -24,14 +24,16 @@ from penstock.clock import Clock
 from penstock.core.models.idle_warm_up import LaneShape
 from penstock.core.models.memory_need import MemoryObserved
 from penstock.core.residency import Footprint
+from penstock.instance.inner.models import may_call
 from penstock.instance.loading.load import LoadCall, Prepared, prepared
 from penstock.instance.loading.loaded import Loaded, Warms
 from penstock.instance.models import memory
 from penstock.instance.models.memory import Expected, Height, Meter, Needs
 from penstock.instance.models.shared import SharedProcesses
+from penstock.instance.models.siblings import Siblings
 from penstock.instance.settings import InstanceSettings
 from penstock.instance.warm_up import load
-from penstock.runtimes.base import LaneListener
+from penstock.runtimes.base import LaneListener, ModelCalls
 from penstock.runtimes.loader import import_library
 from penstock.runtimes.processor import instruction_set_here
 
@@ -96,6 +98,7 @@ class Brought:
     model: Prepared
     stamp: str
     expected: Expected
+    steps: tuple[str, ...] = ()  #: target models of an ensemble's steps
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,9 +119,13 @@ class Loader:
         prefix: ModelPrefix,
         clock: Clock,
         shared: SharedProcesses,
+        siblings: Siblings,
+        calls: ModelCalls,
     ) -> None:
         """`call` is the host's own."""
         self._shared = shared
+        self._siblings = siblings
+        self._calls = calls
         self._call = call
         self._settings = settings
         self._prefix = prefix
@@ -146,11 +153,15 @@ class Loader:
             return fetched.detected
 
         model = await prepared(call, self._settings, fetch)
-        model = dataclasses.replace(
-            model, context=dataclasses.replace(model.context, target_model=name)
-        )
+        context = dataclasses.replace(model.context, target_model=name)
+        description = context.description
+        steps: list[str] = []
+        if not description.models and may_call(description):
+            context = dataclasses.replace(context, models=self._calls, called_as=name)
+            steps = await asyncio.to_thread(self._siblings.checked, name, description)
+        model = dataclasses.replace(model, context=context)
         expected = await asyncio.to_thread(self._needs.of, model)
-        return Brought(model=model, stamp=stamps[0], expected=expected)
+        return Brought(model=model, stamp=stamps[0], expected=expected, steps=tuple(steps))
 
     async def content(self, name: str) -> tuple[str, str]:
         """(digest, stamp) of the model's present content, which is fetched. Raises as `prepare`

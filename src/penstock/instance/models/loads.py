@@ -12,6 +12,7 @@ from collections.abc import Coroutine
 from functools import partial
 from typing import Any, Protocol
 
+from penstock.artifacts.models.index import own_name
 from penstock.clock import Clock
 from penstock.core.deployment.slot_retries import is_death, is_permanent
 from penstock.core.residency import Action, Footprint, Residency
@@ -21,6 +22,7 @@ from penstock.instance.batcher_driver import CallAt
 from penstock.instance.copy import Elsewhere
 from penstock.instance.engines.cached import CachedBatches
 from penstock.instance.engines.lane_threads import LaneEvents
+from penstock.instance.models.calls import TargetCalls
 from penstock.instance.models.explicit import Explicit
 from penstock.instance.models.idle_warm_up import IdleWarmUpDriver
 from penstock.instance.models.loader import Brought, Loader
@@ -57,6 +59,7 @@ class LoadsDriver:
         loader: Loader,
         explicit: Explicit,
         warm_up: IdleWarmUpDriver,
+        calls: TargetCalls,
         *,
         used: Footprint,
         clock: Clock,
@@ -73,6 +76,7 @@ class LoadsDriver:
         self._loader = loader
         self._explicit = explicit
         self._warm_up = warm_up
+        self._calls = calls
         self._clock = clock
         self._call_at = call_at
         self._elsewhere = elsewhere
@@ -129,6 +133,7 @@ class LoadsDriver:
             target.mark.remove()
         target.mark.works(False)
         target.described, target.taken = took.loaded.described, took.model
+        target.steps = brought.steps
         target.copy = took.loaded.copy(
             target.number,
             clock=self._clock,
@@ -157,9 +162,19 @@ class LoadsDriver:
             self._warm_up.loaded(target)
         if self._host.state != "closed":
             self._host.tell(loaded=[target.name])
+        await self._load_others(target)
+
+    async def _load_others(self, target: HostedTarget) -> None:
+        """What its callers would wait for next."""
+        wanted = (target.described or {}).get("wanted_models") or ()
+        steps = [own_name(step) for step in target.steps]
+        for name in await self._calls.wish(target.name, [*steps, *wanted]):
+            _LOG.warning("model %s wants %s, which can't be loaded", target.name, name)
 
     async def _failed(self, target: HostedTarget, error: Exception, what: str) -> None:
         known = replies.as_error(error, f"{what} model {target.name}")
+        if own_name(target.name) not in known.message:  # its file alone says little to others
+            known.message = f"model {target.name}: {known.message}"
         self._explicit.ended(target.name)
         _LOG.warning("%s model %s: %s: %s", what, target.name, known.code, known.message)
         target.error = known

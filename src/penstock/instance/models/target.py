@@ -37,6 +37,8 @@ class HostedTarget:
     failed: bool = False  #: that attempt was final; its place is checked before the next
     #: Description from its last load, while its content is unchanged
     described: dict[str, Any] | None = None
+    #: Target models of its steps, where it is an ensemble
+    steps: tuple[str, ...] = ()
     rested: bool = True  #: True: memory that runs leave was given back since it last ran
     ran_at: float = 0.0  #: when its last request went to it
     taken: Footprint | None = None  #: memory at its last load, or as measured since
@@ -128,6 +130,12 @@ def totals_of(targets: Collection[HostedTarget]) -> dict[str, Any]:
         "model_hits": sum(target.hits for target in targets),
         "model_misses": sum(target.misses for target in targets),
         "digests": [target.prepared.digest for target in targets if target.prepared],
+        "code_metrics": [
+            {**series, "target_model": target.name}
+            for target in targets
+            if target.copy is not None
+            for series in target.copy.status().get("code_metrics", ())
+        ],
     }
 
 

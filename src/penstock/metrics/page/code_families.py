@@ -1,8 +1,9 @@
 """Families on the page that models' own code has made, under their own names.
 
-Each row has the labels of the model's code, and `endpoint`, `variant` and `instance` beside them. A
-label of the code with one of these names gets `exported_` in front, as Prometheus does it. Where
-two models make one name as metrics of two kinds, the first has it.
+Each row has the labels of the model's code, with `endpoint`, `variant` and `instance` beside them,
+and `target_model` where the endpoint has several models. A label of the code with one of these
+names gets `exported_` in front, as Prometheus does it. Where two models make one name as metrics of
+two kinds, the first has it.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ def code_families(samples: Iterable[InstanceSample]) -> Iterator[Metric]:
     families: dict[str, Metric] = {}
     kinds: dict[str, str] = {}
     for sample in samples:
-        ours = dict(zip(_OURS, (sample.endpoint, sample.variant, sample.instance_id), strict=True))
+        place = dict(zip(_OURS, (sample.endpoint, sample.variant, sample.instance_id), strict=True))
         for series in sample.code_metrics:
             name, kind = series["name"], series["kind"]
             if kinds.setdefault(name, kind) != kind:
@@ -30,6 +31,8 @@ def code_families(samples: Iterable[InstanceSample]) -> Iterator[Metric]:
             family = families.get(name)
             if family is None:
                 family = families[name] = _family(name, kind, series["help"])
+            # Two target models may make the same series.
+            ours = place | {key: series[key] for key in ("target_model",) if key in series}
             own = {(f"exported_{key}" if key in ours else key): value
                    for key, value in series["labels"]}  # fmt: skip
             _add(family, series, {**own, **ours})

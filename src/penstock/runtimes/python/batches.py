@@ -6,7 +6,7 @@
 
 A worker that several models share has jobs, which are done one after the other, in order, and
 answered with one message each. A job is two messages: FOR names the model and the job's number, the
-next one is the job itself:
+next one is the job itself. Between jobs a model's METRICS may come, behind a FOR with its number:
 
     FOR      model u32, number u32
     LOAD     JSON: content of `runtime.init_message`, its environment, where its output goes;

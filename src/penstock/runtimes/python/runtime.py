@@ -23,6 +23,7 @@ from penstock.errors import ModelError, PenstockError
 from penstock.runtimes import registry
 from penstock.runtimes.base import (
     NOT_BEGUN,
+    CallContext,
     LaneListener,
     LoadContext,
     Payload,
@@ -89,7 +90,7 @@ class Lane(Supervised[WorkerProcess]):
         self._rearm: Callable[[], None] = lambda: None
         self.metrics: CodeMetrics | None = None
         if context.models is not None:
-            name = context.description.name
+            name = context.caller_name
             self._calls = BackChannel(context.models, name, number, self._tell, self._clock)
 
     async def spawn(self) -> WorkerProcess:
@@ -175,6 +176,11 @@ class Lane(Supervised[WorkerProcess]):
         """Sets the marks of a request in the memory that the worker reads."""
         if self._busy is not None:
             self._busy.mark(slot, marks)
+
+    def opened(self, context: CallContext, *, over: bool = False) -> None:
+        """The answer to a request goes on after its batch; `over`: it has ended."""
+        if self._calls is not None:
+            (self._calls.over if over else self._calls.opened)(context)
 
     def unwanted(self) -> None:
         """The batch was cancelled: the function can't be stopped, but its nested calls can."""
@@ -293,6 +299,10 @@ class PythonRuntime:
     def mark(self, lane: int, slot: int, marks: int) -> None:
         self._lanes[lane].mark(slot, marks)
 
+    def opened(self, lane: int, context: CallContext, *, over: bool = False) -> None:
+        """For a decoupled model: the answer to a request has begun; `over`: it has ended."""
+        self._lanes[lane].opened(context, over=over)
+
     def listen(
         self, on_response: Callable[[Response], None], on_gone: Callable[[int], None]
     ) -> None:
@@ -327,7 +337,8 @@ def init_message(context: LoadContext) -> dict[str, Any]:
         "trusted": description.trusted,
         "container_paths": container_paths.named_in(context),
         "gpu": context.accelerators > 0,
-        "calls": list(context.models.names) if context.models is not None else [],
+        "calls": context.models is not None,
+        "explicit": context.models is not None and context.models.explicit,
         "decoupled": description.decoupled,
         "rows_max": description.batching.rows_max,
         "inputs": [[each.name, each.dtype, list(each.shape)] for each in description.inputs],

@@ -18,7 +18,6 @@ from penstock.runtimes.python.pb_utils.metrics import (
     Metric,
     MetricFamily,
     MetricKind,
-    RefusedMetricFamily,
 )
 from penstock.runtimes.python.pb_utils.model_config import (
     ModelConfig,
@@ -40,6 +39,8 @@ from penstock.runtimes.python.pb_utils.requests import (
     get_input_tensor_by_name,
     get_output_tensor_by_name,
     is_model_ready,
+    load_model,
+    unload_model,
 )
 from penstock.runtimes.python.pb_utils.responses import (
     TRITONSERVER_RESPONSE_COMPLETE_FINAL,
@@ -96,20 +97,14 @@ __all__ = (
 )
 
 
-def load_model(model_name: str, config: str = "", files: Any = None) -> NoReturn:
-    """Refused: which models there are is the endpoint's matter."""
-    raise TritonModelException(
-        f"load_model({model_name!r}): a model can't load others here; all models of its repository "
-        "are loaded with it, and RepositoryModelLoad of the server loads target models"
-    )
+def _refusing(function: str) -> Any:
+    def refused(model_name: str, *_: Any, **_more: Any) -> NoReturn:
+        raise TritonModelException(
+            f"{function}({model_name!r}): only a model of a multi-model endpoint can load and "
+            "unload others: deploy the repository as one"
+        )
 
-
-def unload_model(model_name: str, unload_dependents: bool = False) -> NoReturn:
-    """Refused, as `load_model`."""
-    raise TritonModelException(
-        f"unload_model({model_name!r}): a model can't unload others here; RepositoryModelUnload of "
-        "the server unloads target models"
-    )
+    return refused
 
 
 def model_config(init: dict[str, Any]) -> dict[str, Any]:
@@ -137,10 +132,11 @@ def install(model_dir: str, init: dict[str, Any], changes: Changes) -> None:
     module = ModuleType("triton_python_backend_utils")
     for name in __all__:
         setattr(module, name, globals()[name])
-    # A process of several models says what it is to load by a message that has the environment
-    shared = "environment" in init
     family = type("MetricFamily", (MetricFamily,), {"_changes": changes})
-    module.MetricFamily = RefusedMetricFamily if shared else family  # type: ignore[attr-defined]
+    module.MetricFamily = family  # type: ignore[attr-defined]
+    if not init.get("explicit"):
+        module.load_model = _refusing("load_model")  # type: ignore[attr-defined]
+        module.unload_model = _refusing("unload_model")  # type: ignore[attr-defined]
     module.get_model_dir = lambda: model_dir  # type: ignore[attr-defined]
     sys.modules["triton_python_backend_utils"] = module
 

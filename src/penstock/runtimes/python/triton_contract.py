@@ -35,7 +35,7 @@ from penstock.runtimes.python.batches import (
 from penstock.runtimes.python.pb_utils.errors import TritonError, kind_of_code
 from penstock.runtimes.python.pb_utils.metrics import Changes
 from penstock.runtimes.python.pb_utils.model_config import completed_by
-from penstock.runtimes.python.pb_utils.requests import InferenceRequest
+from penstock.runtimes.python.pb_utils.requests import InferenceRequest, wanted_models
 from penstock.runtimes.python.pb_utils.responses import (
     InferenceResponse,
     InferenceResponseSender,
@@ -77,17 +77,20 @@ class TritonContract:
             self._model.initialize(utils.arguments(init, str(path.parent.parent)))
 
     def about(self) -> dict[str, Any]:
-        return {"config": self.config}
+        return {"config": self.config, "wanted_models": wanted_models}
 
     def attach(self, send: Callable[[bytes], None], busy: Busy) -> None:
         """`send`: to the instance, from any thread; `busy`: with the marks of requests."""
         self._send = send
         self._busy = busy
-        threading.Thread(target=self._tell_metrics, name="metrics", daemon=True).start()
+        teller = threading.Thread(target=self._tell_metrics, name="metrics", daemon=True)
+        self._changes.when_first(teller.start)
 
     def _tell_metrics(self) -> None:
         """Sends changes soon, whichever thread made them, and many of them together."""
         while self._changes.changed.wait():
+            if self._changes.closed:
+                return
             time.sleep(_METRICS_PAUSE_S)
             with suppress(OSError):  # the instance is gone, and so will this process be
                 self._send(message(METRICS, json.dumps(self._changes.taken()).encode()))
@@ -95,6 +98,7 @@ class TritonContract:
     def close(self) -> None:
         if hasattr(self._model, "finalize"):
             self._model.finalize()
+        self._changes.close()
         if self._loop is not None:
             self._loop.close()
 

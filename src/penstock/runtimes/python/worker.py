@@ -79,7 +79,7 @@ def serve(channel: socket.socket) -> None:
         caller = Caller(channel)
         send = caller.send
         if init.get("calls"):
-            connect(caller, init["calls"])
+            connect(caller)
             messages = caller.batches(messages)
         contract.attach(send, busy)  # type: ignore[attr-defined]  # a TritonContract
     for kind, count, payload in messages:

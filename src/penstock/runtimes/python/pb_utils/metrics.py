@@ -10,7 +10,7 @@ import math
 import re
 import threading
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
 from typing import Any, ClassVar, Final
 
@@ -44,6 +44,26 @@ class Changes:
         self._series: dict[Key, CodeSeries] = {}
         self._changed: dict[Key, CodeSeries] = {}
         self.changed = threading.Event()  #: set while there is something to take
+        self.closed = False  #: nobody takes any more
+        self._on_first: Callable[[], None] | None = None
+
+    def when_first(self, on_first: Callable[[], None]) -> None:
+        """`on_first` is called once there is something to take: most models make no metrics."""
+        with self._changing:
+            if self.changed.is_set():
+                on_first()
+            else:
+                self._on_first = on_first
+
+    def close(self) -> None:
+        self.closed = True
+        self.changed.set()
+
+    def _has_changed(self) -> None:
+        self.changed.set()
+        on_first, self._on_first = self._on_first, None
+        if on_first is not None:
+            on_first()
 
     def family(self, name: str, kind: MetricKind, description: str) -> None:
         with self._changing:
@@ -64,7 +84,7 @@ class Changes:
                     raise TritonModelException(f"a model has at most {SERIES_MAX} metrics")
                 found = self._series[key] = CodeSeries(self._families[key[0]][0], buckets)
                 self._changed[key] = found  # it is shown with 0, as in Triton
-                self.changed.set()
+                self._has_changed()
             elif found.buckets != buckets:
                 raise TritonModelException(f"the metric {key[0]!r} has other buckets already")
             return found
@@ -74,7 +94,7 @@ class Changes:
             series = self._series[key]
             change(series)
             self._changed[key] = series
-            self.changed.set()
+            self._has_changed()
 
     def run_again(self) -> None:
         """A batch has raised, and its requests run one by one."""
@@ -160,16 +180,6 @@ class Metric:
 
     def _unsupported(self, what: str) -> TritonModelException:
         return TritonModelException(f"a {self._kind.name.lower()} does not support {what!r}")
-
-
-class RefusedMetricFamily:
-    """In the place of `MetricFamily` where a process has several models."""
-
-    def __init__(self, name: str, description: str = "", kind: Any = None) -> None:
-        raise TritonModelException(
-            f"the metric family {name[:100]!r} can't be made in a process that several models "
-            "share: set PENSTOCK_SHARED_WORKER to false for this model"
-        )
 
 
 class MetricFamily:

@@ -15,8 +15,8 @@ TABLE: Final[dict[str, str]] = {
         "all that the client says: `inputs`, `request_id`, `correlation_id` (number or string), "
         "`flags`, `timeout` (us), `parameters` (JSON), `requested_output_names`, `trace`, "
         "`is_cancelled`, `get_response_sender`. Made by a model: `exec` and `async_exec` call a "
-        "model of the repository with all of it; `decoupled=True` is refused, and so is "
-        "`set_release_flags` for another execute"
+        "model of the repository with all of it; with `decoupled=True` they return an iterator "
+        "over its responses. `set_release_flags` for another execute is refused"
     ),
     "InferenceResponse": (
         "tensors or an error, and `parameters` (bool, int, str), which the client gets over HTTP, "
@@ -49,9 +49,9 @@ TABLE: Final[dict[str, str]] = {
     ),
     "MetricFamily": (
         "COUNTER, GAUGE, HISTOGRAM: on `/metrics` under its own name, with the labels endpoint, "
-        "variant and instance beside the model's. At most 100 families and 1000 metrics of a "
-        "model; names of penstock_, process_ and python_ are refused, and so are metrics in a "
-        "process that several models share"
+        "variant and instance beside the model's, and target_model where there are several. At "
+        "most 100 families and 1000 metrics of a model; names of penstock_, process_ and python_ "
+        "are refused"
     ),
     "MetricKind": "the kinds of `MetricFamily`",
     "ModelConfig": "the configuration in `auto_complete_config`",
@@ -65,8 +65,15 @@ TABLE: Final[dict[str, str]] = {
     "numpy_to_triton_type": "the inverse",
     "serialize_byte_tensor": "strings as the bytes of a BYTES tensor",
     "deserialize_bytes_tensor": "the inverse, flat",
-    "is_model_ready": "whether the repository has the model besides the calling one",
-    "load_model": "refused: all models of a repository are loaded with the endpoint",
-    "unload_model": "refused, as `load_model`",
+    "is_model_ready": "whether the model, and the version, is loaded; in `initialize` False",
+    "load_model": (
+        "in a multi-model endpoint: waits until the model is loaded; in `initialize`, it is loaded "
+        "afterwards. A configuration or files are refused. Elsewhere refused: the models are one "
+        "artifact"
+    ),
+    "unload_model": (
+        "in a multi-model endpoint: returns at once, and the model goes when it has answered; with "
+        "`unload_dependents` those of an ensemble's steps, too. Elsewhere refused"
+    ),
     "get_model_dir": "the folder of the version that is served",
 }

@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from enum import IntEnum
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, TypeVar
 
 from penstock.runtimes.infer_metadata import InferMetadata
-from penstock.runtimes.python.caller import Called, Caller
+from penstock.runtimes.python.caller import LOAD, READY, UNLOAD, Called, Caller, ResponseStream
 from penstock.runtimes.python.pb_utils.errors import TritonError, TritonModelException, text_of
 from penstock.runtimes.python.pb_utils.responses import (
     InferenceResponse,
@@ -19,6 +20,9 @@ from penstock.runtimes.python.pb_utils.responses import (
     parameters_json,
 )
 from penstock.runtimes.python.pb_utils.tensors import Tensor, plain_array
+
+#: What stands for a call: its answer, or its stream of them.
+Sent = TypeVar("Sent")
 
 TRITONSERVER_REQUEST_FLAG_SEQUENCE_START: Final = 1
 TRITONSERVER_REQUEST_FLAG_SEQUENCE_END: Final = 2
@@ -61,7 +65,6 @@ class InferenceRequest:
     """
 
     _caller: ClassVar[Caller | None] = None  #: the object that makes this worker's nested calls
-    _models: ClassVar[frozenset[str]] = frozenset()  #: names of the models that can be called
 
     def __init__(
         self,
@@ -183,25 +186,32 @@ class InferenceRequest:
         """Ends the answer with an error, unless the model has ended it."""
         self.get_response_sender().close_with(error)
 
-    def exec(self, decoupled: bool = False) -> InferenceResponse:
-        """Calls the model and waits for its answer."""
-        return _response(self._begun(decoupled).result())
-
-    async def async_exec(self, decoupled: bool = False) -> InferenceResponse:
-        """As `exec`, while other coroutines of the same `async def execute` go on."""
-        return _response(await asyncio.wrap_future(self._begun(decoupled)))
-
-    def _begun(self, decoupled: bool) -> Future[Called]:
+    def exec(self, decoupled: bool = False) -> Any:
+        """Calls the model and waits for its answer. `decoupled`: returns an iterator at once, over
+        the responses of any model."""
         if decoupled:
-            raise TritonModelException(
-                "a decoupled model can't be called by another: its answer has no one response"
-            )
+            return ResponseIterator(self._sent(self._by().stream))
+        return _response(self._begun().result())
+
+    async def async_exec(self, decoupled: bool = False) -> Any:
+        """As `exec`, while other coroutines of the same `async def execute` go on."""
+        if decoupled:
+            return ResponseIterator(self._sent(self._by().stream))
+        return _response(await asyncio.wrap_future(self._begun()))
+
+    def _begun(self) -> Future[Called]:
+        return self._sent(self._by().call)
+
+    def _by(self) -> Caller:
         if not self._model_name:
             raise TritonModelException("model_name is missing: which model is to be called?")
         if self._caller is None:
             raise TritonModelException(
                 "other models can be called in execute, by a model of a repository with several"
             )
+        return self._caller
+
+    def _sent(self, call: Callable[[str, int, InferMetadata, Mapping[str, Any]], Sent]) -> Sent:
         tensors = {each.name(): plain_array(each.as_numpy()) for each in self._inputs}
         metadata = InferMetadata(
             request_id=self._request_id,
@@ -212,7 +222,7 @@ class InferenceRequest:
             outputs=tuple(sorted(self._outputs)),
         )
         try:
-            return self._caller.call(self._model_name, self._model_version, metadata, tensors)
+            return call(self._model_name, self._model_version, metadata, tensors)
         except ValueError as error:
             raise TritonModelException(f"the inputs can't be sent: {error}") from None
 
@@ -224,15 +234,75 @@ def _response(called: Called) -> InferenceResponse:
     return InferenceResponse(tensors, parameters=called.parameters)
 
 
-def connect(caller: Caller, models: Sequence[str]) -> None:
+class ResponseIterator:
+    """The responses of a call, as they come; the last may be empty, as in Triton."""
+
+    def __init__(self, stream: ResponseStream) -> None:
+        self._stream = stream
+
+    def __iter__(self) -> Iterator[InferenceResponse]:
+        return self
+
+    def __next__(self) -> InferenceResponse:
+        called = self._stream.next()
+        if called is None:
+            raise StopIteration
+        return _response(called)
+
+    def __del__(self) -> None:
+        with suppress(BaseException):  # at the end of the process anything may be gone
+            self._stream.close()
+
+
+def connect(caller: Caller) -> None:
     """From now on requests can be sent to other models."""
     InferenceRequest._caller = caller
-    InferenceRequest._models = frozenset(models)
 
 
 def is_model_ready(model_name: str | bytes, model_version: str = "") -> bool:
-    """Whether the artifact has this model besides the calling one."""
-    return text_of(model_name) in InferenceRequest._models
+    """Whether the model is loaded; while this one is initialized it is not known: False."""
+    if InferenceRequest._caller is None:
+        return False
+    version = {"version": str(model_version)}
+    called = InferenceRequest._caller.ask(READY, text_of(model_name), _said(version))
+    return called.error is None and bool(called.parameters.get("ready"))
+
+
+def load_model(
+    model_name: str | bytes, config: str = "", files: Mapping[str, bytes] | None = None
+) -> None:
+    """Loads another target model of the endpoint. In `initialize` it is loaded once this one is."""
+    name = text_of(model_name)
+    if config or files:
+        raise TritonModelException(
+            f"load_model({name!r}): a configuration or files are not taken: a model is loaded as "
+            "it lies in its repository"
+        )
+    _control(LOAD, name, {})
+
+
+def unload_model(model_name: str | bytes, unload_dependents: bool = False) -> None:
+    """Unloads a target model of the endpoint once it has answered; the next call loads it again."""
+    _control(UNLOAD, text_of(model_name), {"dependents": bool(unload_dependents)})
+
+
+#: Models that `initialize` wants to be loaded.
+wanted_models: Final[list[str]] = []
+
+
+def _control(do: str, name: str, parameters: dict[str, Any]) -> None:
+    if InferenceRequest._caller is None:
+        if do == LOAD:
+            wanted_models.append(name)
+            return
+        raise TritonModelException(f"{do}_model({name!r}): call it in execute")
+    called = InferenceRequest._caller.ask(do, name, _said(parameters))
+    if called.error is not None:
+        raise TritonModelException(called.error)
+
+
+def _said(parameters: dict[str, Any]) -> InferMetadata:
+    return InferMetadata(parameters=parameters)
 
 
 def get_input_tensor_by_name(request: InferenceRequest, name: str) -> Tensor | None:

@@ -18,8 +18,10 @@ import json
 import os
 import socket
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -83,15 +85,18 @@ class LibraryGrowth:
 
 
 class Models:
-    """The models of this process, by number."""
+    """The models of this process, by number. `busy`: what it does, for the instance."""
 
-    def __init__(self) -> None:
+    def __init__(self, channel: socket.socket, busy: batches.Busy) -> None:
         # Imports that every model needs count for the worker, not for the first model.
         import numpy  # noqa: F401
 
         import penstock.runtimes.python.sagemaker_contract
         import penstock.runtimes.python.triton_contract  # noqa: F401
 
+        self._channel = channel
+        self._writing = threading.Lock()
+        self._busy = busy
         self._stage = Stage()
         self._loaded: dict[int, tuple[Contract, Surroundings]] = {}
 
@@ -118,6 +123,9 @@ class Models:
             _tidy()
             return message(batches.NOT_LOADED, told)
         self._loaded[number] = contract, who
+        attach = getattr(contract, "attach", None)
+        if attach is not None:
+            attach(partial(self._send_for, number), self._busy)
         _tidy()
         after = own_bytes(os.getpid())
         growth = max(0, after - before)
@@ -128,6 +136,14 @@ class Models:
             "growth_bytes": max(0, growth - libraries.bytes),
         }
         return message(batches.LOADED, json.dumps(facts).encode())
+
+    def send(self, data: bytes) -> None:
+        with self._writing:
+            self._channel.sendall(data)
+
+    def _send_for(self, number: int, data: bytes) -> None:
+        """Sends what a model says between its jobs, from any thread."""
+        self.send(message(batches.FOR, batches.JOB.pack(number, 0)) + data)
 
     def unload(self, number: int) -> bytes:
         contract, who = self._loaded.pop(number, (None, None))
@@ -175,7 +191,7 @@ def serve(channel: socket.socket) -> None:
     busy = batches.Busy(int(sys.argv[2]))
     begun = inside.loaded(
         channel,
-        lambda init: Models(),
+        lambda init: Models(channel, busy),
         about=lambda models: {"own_bytes": own_bytes(os.getpid())},
     )
     if begun is None:
@@ -193,7 +209,7 @@ def serve(channel: socket.socket) -> None:
             told = models.load(model, json.loads(payload))
         else:
             told = models.unload(model)
-        channel.sendall(told)
+        models.send(told)
     models.close()
 
 

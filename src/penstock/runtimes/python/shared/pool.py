@@ -272,10 +272,19 @@ class WorkerPool:
                 member.fail(failure_of(action.reason, member, self._worker_bytes_max))
         return ends
 
+    def _measured(self, worker: int, model: int, payload: bytes) -> None:
+        member = self._members.get(model)
+        if member is not None:
+            member.hear_metrics(worker, payload)
+
     def _start(self, action: StartWorker) -> None:
         number = action.worker
         context = self._kinds[action.kind].of_host(model_dir=self._views.root, log=self._log)
-        worker = SharedWorker(context, lambda error: self._gone(number, error))
+        worker = SharedWorker(
+            context,
+            lambda error: self._gone(number, error),
+            lambda model, payload: self._measured(number, model, payload),
+        )
         placed = self._workers[number] = _Placed(worker)
         self._log(f"worker {number} of Python models starts: {action.reason}")
 

@@ -37,6 +37,7 @@ from penstock.runtimes.python.batches import (
     pack_batch,
     unpack_replies,
 )
+from penstock.runtimes.python.code_metrics import CodeMetrics
 from penstock.runtimes.python.runtime import Answers, Done, after_death, after_hang, hung
 from penstock.runtimes.python.shared.worker import JobEnd, SharedWorker, WorkerJob
 from penstock.runtimes.python.toolkit_logging import LOG_LEVEL
@@ -97,6 +98,7 @@ class SharedRuntime:
         self._lane_of: dict[int, int] = {}  #: worker number -> lane
         self._outputs: dict[int, OutputLines] = {}  #: output of each worker
         self._told_lost: set[int] = set()  #: lanes that were reported lost
+        self._metrics = CodeMetrics()
 
     @property
     def growth_bytes(self) -> int:
@@ -107,6 +109,16 @@ class SharedRuntime:
     def libraries_bytes(self) -> int:
         """Memory of libraries that it was the first to import; they stay for other models."""
         return sum(libraries for _, libraries in self.growth.values())
+
+    @property
+    def code_metrics(self) -> list[dict[str, Any]]:
+        """The series that the model's code has made."""
+        return self._metrics.to_list()
+
+    def hear_metrics(self, number: int, payload: bytes) -> None:
+        """From worker `number`. Raises an Exception for bytes that are no series."""
+        if number in self._lane_of:
+            self._metrics.hear(self._lane_of[number], payload)
 
     @property
     def pids(self) -> list[int]:
@@ -213,6 +225,7 @@ class SharedRuntime:
         lane = self._lane_of.pop(number, None)
         if lane is None:
             return
+        self._metrics.ended(lane)
         served = self._seats.pop(lane, None) is not None
         if error is None:
             return

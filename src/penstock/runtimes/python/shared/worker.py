@@ -16,7 +16,7 @@ from typing import NamedTuple
 from penstock.errors import PenstockError
 from penstock.runtimes.base import LoadContext
 from penstock.runtimes.confinement.walls import Walls
-from penstock.runtimes.python.batches import FOR, JOB, Busy, shared_memory
+from penstock.runtimes.python.batches import FOR, JOB, METRICS, Busy, shared_memory
 from penstock.runtimes.workers.process import WorkerProcess
 from penstock.runtimes.workers.wire import message
 
@@ -58,7 +58,15 @@ class SharedWorker:
     """Use: `do` at any time, `start` once. `gone(error)` is called once, when a started process has
     ended for any reason; then use `suspect` and `end_jobs`."""
 
-    def __init__(self, context: LoadContext, gone: Callable[[PenstockError], None]) -> None:
+    def __init__(
+        self,
+        context: LoadContext,
+        gone: Callable[[PenstockError], None],
+        on_metrics: Callable[[int, bytes], None] = lambda model, payload: None,
+    ) -> None:
+        """`on_metrics`: gets what a model's code has measured."""
+        self._on_metrics = on_metrics
+        self._speaks = 0  #: the model that the next message is from, where it answers no job
         self._gone = gone
         self._python = context.interpreter
         self._loop = asyncio.get_running_loop()
@@ -117,6 +125,12 @@ class SharedWorker:
         self.kill()
 
     def _hear(self, kind: int, count: int, payload: bytes) -> None:
+        if kind == FOR:
+            self._speaks, _ = JOB.unpack(payload)
+            return
+        if kind == METRICS:
+            self._on_metrics(self._speaks, payload)
+            return
         if not self._jobs:
             raise ValueError("an answer to nothing")  # ends the process
         job = self._jobs.popleft()
