@@ -24,7 +24,7 @@ from typing import Final
 from penstock.artifacts.archive.unpack import UnpackLimits, archive_kind, not_an_archive, unpack
 from penstock.artifacts.cache.cache import ArtifactCache, CacheEntry
 from penstock.artifacts.detection.detect import Detected, detect, step_into
-from penstock.artifacts.detection.images import image_hint
+from penstock.artifacts.detection.images import NOT_MAPPED, ImageHint, image_here, with_engine
 from penstock.artifacts.detection.toolkits import served_as_it_is
 from penstock.artifacts.files.budget import Budget
 from penstock.artifacts.files.listing import Listing, SourceFile
@@ -40,6 +40,7 @@ _log = logging.getLogger(__name__)
 
 #: Model files that are zip archives inside: they are unpacked only if the source says Gzip.
 _ZIP_SUFFIX = ".zip"
+_NO_DATA: Final = "artifact-missing"  #: code of an error
 
 
 def prepare(
@@ -65,23 +66,32 @@ def prepare(
     try:
         entry = _whole(source, cache, settings, cancelled, clock)
         root = entry.root
-        hint = image_hint(source.image, settings.image_commands)
-        if not served_as_it_is(step_into(root), hint.toolkit, source.environment):
+        hint = _image(source, settings)
+        as_it_is = hint.image is not None or served_as_it_is(
+            step_into(root), hint.toolkit, source.environment
+        )
+        if not as_it_is:
             root = compile_uncompiled(root, entry.digest)
         detected = detect(
             root,
             image=source.image,
             environment=source.environment,
             runtime=source.runtime,
-            image_commands=settings.image_commands,
             image_environments=settings.environments.images,
+            hint=hint,
             trusted=settings.trusts(source.uri),
             vouched=source.trusted,
             instruction_set=instruction_set,
         )
     except CallerError as error:
+        if source.image and error.code in (NOT_MAPPED, _NO_DATA):
+            error = with_engine(error, source.image, settings.containers)
         raise judged(error, source, settings, clock=clock) from error
     return dataclasses.replace(detected, digest=entry.digest, stamp=entry.stamp)
+
+
+def _image(source: ArtifactSource, settings: ArtifactSettings) -> ImageHint:
+    return image_here(source.image, settings.image_commands, settings.containers)
 
 
 def _whole(
@@ -107,7 +117,7 @@ def _whole(
 def code_source(source: ArtifactSource, settings: ArtifactSettings) -> ArtifactSource | None:
     """The archive with the model's code, where the environment names one; else None."""
     uri = code_uri(source.environment)
-    if not uri or image_hint(source.image, settings.image_commands).kind == "process":
+    if not uri or _image(source, settings).brings_server:
         return None
     return ArtifactSource(uri=uri, compressed=True, seconds_max=source.seconds_max)
 
@@ -254,11 +264,11 @@ def refuse_part_of_names(listing: Listing, what: str) -> None:
 def _without_data(
     source: ArtifactSource, cache: ArtifactCache, settings: ArtifactSettings
 ) -> CacheEntry:
-    """An artifact without data; only a command brings its own model."""
-    if image_hint(source.image, settings.image_commands).kind != "process":
+    """An artifact without data; only a command or an image brings its own model."""
+    if not _image(source, settings).brings_server:
         _refuse_hub(source)
         raise CallerError(
-            "artifact-missing",
+            _NO_DATA,
             "the model has no data: neither ModelDataUrl nor ModelDataSource is given"
             + (
                 f", and the image {source.image!r} is not mapped to a command"

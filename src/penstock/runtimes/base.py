@@ -153,6 +153,9 @@ class LoadContext:
     shared_workers: SharedWorkers | None = None
     #: The foreign server that hosts all models of this host; None: each has its own.
     shared_server: SharedServer | None = None
+    #: Stands for the server in the labels of its containers, as `container.settings` says
+    container_owner: str = ""
+    container_capabilities: tuple[str, ...] = ()  #: those that its containers keep
     models: ModelCalls | None = None  #: the artifact's other models, if this one may call them
 
     @property

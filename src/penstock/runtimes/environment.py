@@ -46,6 +46,12 @@ _INSTANCES: Final = (
     "http_proxy", "https_proxy", "no_proxy", "all_proxy",
     "PIP_*", "UV_*", "XDG_CONFIG_DIRS",  # the operator's settings of what installs packages
 )  # fmt: skip
+#: Names that tell a container engine's client where its daemon, its images and its settings are.
+_ENGINES: Final = (
+    "DOCKER_HOST", "DOCKER_CONTEXT", "DOCKER_CONFIG", "DOCKER_CERT_PATH", "DOCKER_TLS_VERIFY",
+    "CONTAINER_HOST", "CONTAINERS_*", "XDG_RUNTIME_DIR", "XDG_CONFIG_HOME", "XDG_DATA_HOME",
+    "DBUS_SESSION_BUS_ADDRESS",
+)  # fmt: skip
 #: A variable with one of these words in its name is secret, whatever its prefix is.
 _SECRETS: Final = frozenset(
     ("TOKEN", "SECRET", "SECRETS", "PASSWORD", "PASSWD", "KEY", "KEYS", "CREDENTIAL", "CREDENTIALS",
@@ -77,7 +83,14 @@ def for_instances(environ: Mapping[str, str] | None = None) -> dict[str, str]:
     """The variables for an instance, which fetches artifacts and runs no code of theirs itself."""
     given = os.environ if environ is None else environ
     fetching = {name: value for name, value in given.items() if _named(name, _INSTANCES)}
-    return for_models(given) | fetching
+    return for_engines(given) | fetching
+
+
+def for_engines(environ: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The variables for the client of a container engine. Its containers see none of them."""
+    given = os.environ if environ is None else environ
+    own = {name: value for name, value in given.items() if _named(name, _ENGINES)}
+    return for_models(given) | own
 
 
 def with_huge_pages(environ: Mapping[str, str]) -> dict[str, str]:
@@ -144,5 +157,5 @@ def _named(name: str, table: tuple[str, ...]) -> bool:
 
 _PREFIXES: Final[dict[tuple[str, ...], tuple[str, ...]]] = {
     table: tuple(entry[:-1] for entry in table if entry.endswith("*"))
-    for table in (_MODELS, _INSTANCES)
+    for table in (_MODELS, _INSTANCES, _ENGINES)
 }

@@ -23,6 +23,7 @@ import orjson
 from penstock.clock import Clock
 from penstock.core.blame.poison_requests import reason_of_death
 from penstock.errors import ModelError
+from penstock.runtimes import registry
 from penstock.runtimes.base import (
     NOT_BEGUN,
     LaneListener,
@@ -39,6 +40,7 @@ from penstock.runtimes.confinement.walls import (
     with_container_paths,
 )
 from penstock.runtimes.foreign.server import ForeignServer, ask_once, request_at, server_at
+from penstock.runtimes.record import imported
 from penstock.runtimes.workers.process import run_s_max, worker_environment
 from penstock.runtimes.workers.supervised import Supervised
 from penstock.wire.frames import CUSTOM_ATTRIBUTES, decode_request_meta
@@ -73,13 +75,18 @@ class ForeignProgram(Supervised[ForeignServer]):
         }
 
     async def spawn(self) -> ForeignServer:
-        server = ForeignServer(self._context, self.gone)
+        record = registry.record(self._context.description.runtime)
+        server: ForeignServer = imported(record.server)(self._context, self.gone)
         walls = around_program(self._context, self._scratch)
         if walls is not None:
             walls = with_container_paths(walls, self._context)
         await server.start(self._environment, walls)
         self.hung = False
         return server
+
+    @property
+    def pids(self) -> list[int]:
+        return self.process.pids if self.process is not None else []
 
     @property
     def port(self) -> int | None:
