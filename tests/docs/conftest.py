@@ -8,7 +8,8 @@ import sys
 from collections.abc import Callable
 
 import pytest
-from tests.kit.pages import ROOT
+from tests.kit import container_images
+from tests.kit.pages import ENGINE, ROOT, head
 
 
 @pytest.fixture
@@ -16,6 +17,9 @@ def type_page(record_property: Callable[[str, object], None]) -> Callable[[str],
     """Types a page to its end, which has to be as it says."""
 
     def typed(page: str) -> None:
+        if ENGINE in head(ROOT / page):
+            container_images.engine()
+            container_images.stand_for_python()
         done = subprocess.run(
             [sys.executable, "-m", "tests.kit.page_run", page],
             cwd=ROOT, capture_output=True, text=True, check=False, timeout=580,

@@ -75,6 +75,14 @@ def image() -> str:
     return name
 
 
+def stand_for_python() -> None:
+    """Gives the image the name of the one that the page of containers begins with, where the engine
+    has none of that name: there is no registry here."""
+    name = "docker.io/library/python:3.12-slim"
+    if subprocess.run(["podman", "image", "exists", name], check=False).returncode:
+        engine_says("tag", image(), name)
+
+
 def _executable() -> str:
     return os.path.realpath(sys.executable)
 
@@ -91,6 +99,9 @@ def _archive() -> bytes:
     with tarfile.open(fileobj=out, mode="w") as archive:
         for path in (*map(str, kept), _executable(), *sorted(libraries)):
             _add(archive, Path(path), Path(os.path.realpath(path)) if path in libraries else None)
+        link = tarfile.TarInfo("usr/local/bin/python")
+        link.type, link.linkname = tarfile.SYMTYPE, _executable()
+        archive.addfile(link)
         for name in _SERVERS:
             _add(archive, Path("/servers") / name, _KIT / name)
         folder = tarfile.TarInfo("tmp")

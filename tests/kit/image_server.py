@@ -10,6 +10,7 @@ import os
 import signal
 import socket
 import sys
+import threading
 import time
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -18,6 +19,7 @@ from typing import Any
 
 MODEL = Path("/opt/ml/model")
 STARTED = time.monotonic()
+GO_ON = threading.Event()
 
 
 def way_out(address: str) -> str:
@@ -56,6 +58,7 @@ DOES: dict[str, Callable[[str], Any]] = {
     "kill": lambda _: os.kill(os.getpid(), signal.SIGKILL),
     "print": lambda count: sys.stdout.write("spam " * 20 * int(count)),
     "sleep": lambda seconds: time.sleep(float(seconds)),
+    "go": lambda _: GO_ON.set(),
     "pid": lambda _: Path("/proc/self/stat").read_text().split()[0],
 }
 
@@ -74,12 +77,27 @@ class Handler(BaseHTTPRequestHandler):
         asked = body.decode() if body.startswith(b"!") else ""
         if self.path != "/invocations":
             self.say(404, b"")
+        elif asked.startswith("!stream"):
+            self.stream(asked.partition(" ")[2])
         elif asked:
             what, _, detail = asked[1:].partition(" ")
             self.say(200, json.dumps(DOES[what](detail)).encode())
         else:
             seen = {name.lower(): value for name, value in self.headers.items()}
             self.say(200, json.dumps({"body": body.decode(), "headers": seen}).encode())
+
+    def stream(self, end: str) -> None:
+        """One piece, and another one once a request has said `go`; `end`: "die" comes before it."""
+        self.send_response(200)
+        self.send_header("Content-Type", "text/plain")
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        self.wfile.write(b"3\r\none\r\n")
+        GO_ON.wait()
+        GO_ON.clear()
+        if end == "die":
+            os._exit(5)
+        self.wfile.write(b"3\r\ntwo\r\n0\r\n\r\n")
 
     def say(self, status: int, body: bytes) -> None:
         self.send_response(status)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from botocore.exceptions import ClientError
+from botocore.exceptions import ClientError, EventStreamError
 from tests.kit.container_images import containers, containers_of, engine, engine_says, image
 from tests.kit.polling import wait_until
 from tests.kit.servers import Server, up
@@ -107,6 +107,31 @@ def test_a_container_has_no_right_that_its_owner_did_not_give_it(server: Server)
     body = os.urandom(2_000_000).hex()
     assert server.invoke("closed", body.encode())["body"] == body
     server.delete("closed")
+
+
+def test_an_answer_is_streamed_as_it_is_written(server: Server) -> None:
+    create(server, "streams")
+    runtime = server.client("sagemaker-runtime")
+
+    def streamed(end: str) -> Iterator[bytes]:
+        answer = runtime.invoke_endpoint_with_response_stream(
+            EndpointName="streams", Body=f"!stream {end}".encode()
+        )
+        assert answer["ContentType"] == "text/plain"
+        for event in answer["Body"]:
+            yield event["PayloadPart"]["Bytes"]
+
+    pieces = streamed("well")
+    assert next(pieces) == b"one", "the second is not written yet"
+    does(server, "streams", "go")
+    assert list(pieces) == [b"two"]
+    pieces = streamed("die")
+    assert next(pieces) == b"one"
+    does(server, "streams", "go")
+    with pytest.raises(EventStreamError, match="in the middle of the answer"):
+        next(pieces)
+    assert wait_until(lambda: answers(server, "streams"), "it is back", 60)
+    server.delete("streams")
 
 
 def test_one_that_takes_too_much_memory_ends_alone_and_comes_back(server: Server) -> None:

@@ -24,7 +24,7 @@ from typing import Final
 from penstock.artifacts.archive.unpack import UnpackLimits, archive_kind, not_an_archive, unpack
 from penstock.artifacts.cache.cache import ArtifactCache, CacheEntry
 from penstock.artifacts.detection.detect import Detected, detect, step_into
-from penstock.artifacts.detection.images import NOT_MAPPED, ImageHint, image_here, with_engine
+from penstock.artifacts.detection.images import ImageHint, image_here, with_engine
 from penstock.artifacts.detection.toolkits import served_as_it_is
 from penstock.artifacts.files.budget import Budget
 from penstock.artifacts.files.listing import Listing, SourceFile
@@ -40,7 +40,6 @@ _log = logging.getLogger(__name__)
 
 #: Model files that are zip archives inside: they are unpacked only if the source says Gzip.
 _ZIP_SUFFIX = ".zip"
-_NO_DATA: Final = "artifact-missing"  #: code of an error
 
 
 def prepare(
@@ -84,7 +83,7 @@ def prepare(
             instruction_set=instruction_set,
         )
     except CallerError as error:
-        if source.image and error.code in (NOT_MAPPED, _NO_DATA):
+        if source.image and error.code in ("image-not-mapped", "artifact-missing"):
             error = with_engine(error, source.image, settings.containers)
         raise judged(error, source, settings, clock=clock) from error
     return dataclasses.replace(detected, digest=entry.digest, stamp=entry.stamp)
@@ -268,7 +267,7 @@ def _without_data(
     if not _image(source, settings).brings_server:
         _refuse_hub(source)
         raise CallerError(
-            _NO_DATA,
+            "artifact-missing",
             "the model has no data: neither ModelDataUrl nor ModelDataSource is given"
             + (
                 f", and the image {source.image!r} is not mapped to a command"

@@ -82,15 +82,21 @@ def for_models(environ: Mapping[str, str] | None = None) -> dict[str, str]:
 def for_instances(environ: Mapping[str, str] | None = None) -> dict[str, str]:
     """The variables for an instance, which fetches artifacts and runs no code of theirs itself."""
     given = os.environ if environ is None else environ
-    fetching = {name: value for name, value in given.items() if _named(name, _INSTANCES)}
-    return for_engines(given) | fetching
+    more = {
+        name: value
+        for name, value in given.items()
+        if _named(name, _INSTANCES) or _named(name, _ENGINES)
+    }
+    return for_models(given) | more
 
 
 def for_engines(environ: Mapping[str, str] | None = None) -> dict[str, str]:
     """The variables for the client of a container engine. Its containers see none of them."""
     given = os.environ if environ is None else environ
     own = {name: value for name, value in given.items() if _named(name, _ENGINES)}
-    return for_models(given) | own
+    # Networks are made by iptables, which is not on every user's PATH.
+    path = f"{given.get('PATH', os.defpath)}{os.pathsep}/usr/sbin{os.pathsep}/sbin"
+    return for_models(given) | own | {"PATH": path}
 
 
 def with_huge_pages(environ: Mapping[str, str]) -> dict[str, str]:

@@ -18,7 +18,6 @@ from penstock.runtimes import registry
 from penstock.runtimes.container.engine import Image, decide, find_image
 from penstock.runtimes.container.settings import ContainerSettings
 
-NOT_MAPPED: Final = "image-not-mapped"  #: code of an error
 _LOCAL: Final = "local://"  #: what follows names a runtime of Penstock
 
 #: (word in the image's URI, hint), first match wins: longer words precede those they contain.
@@ -126,7 +125,7 @@ def _is_letter(character: str) -> bool:
 def not_mapped(image: str, cause: str) -> CallerError:
     """The error for an image without a meaning here, whose artifact does not say what it is."""
     return CallerError(
-        NOT_MAPPED,
+        "image-not-mapped",
         f"the image {image!r} is not known here, and {cause}",
         hint="Images are not pulled. Map it to a command that answers /ping and /invocations in "
         f"the configuration (control.image_commands: {{{image!r} = ['my-server', '--port', "

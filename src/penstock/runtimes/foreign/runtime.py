@@ -40,15 +40,15 @@ from penstock.runtimes.confinement.walls import (
     with_container_paths,
 )
 from penstock.runtimes.foreign.server import ForeignServer, ask_once, request_at, server_at
+from penstock.runtimes.foreign.streamed import StreamedAnswer, content_of
 from penstock.runtimes.record import imported
 from penstock.runtimes.workers.process import run_s_max, worker_environment
 from penstock.runtimes.workers.supervised import Supervised
-from penstock.wire.frames import CUSTOM_ATTRIBUTES, decode_request_meta
+from penstock.wire.frames import decode_request_meta
 from penstock.wire.http_client import HttpAnswer, HttpClientConnection, WholeAnswer, connect
 
 INVOCATIONS: Final = "/invocations"  #: where requests are sent, unless the model says otherwise
 _PARAMETERS_S_MAX: Final = 5.0
-_ATTRIBUTES: Final = CUSTOM_ATTRIBUTES.encode()
 
 Done = Callable[[list[PayloadReply | Returned]], None]
 
@@ -181,6 +181,9 @@ class Posting:
         def answered(answer: HttpAnswer | None) -> None:
             timer.cancel()
             self._server.end_run(run)
+            if isinstance(reader, StreamedAnswer) and reader.sent:
+                self._streamed(lane, run, whole=answer is not None)
+                return
             if answer is None and not run.hung:
                 ours = self._server.closed or self._server.hung
                 self._give_back(
@@ -195,7 +198,25 @@ class Posting:
                 self._answered(lane, run, answer)
 
         request = request_at(connection.spec.port, "POST", self._path, headers, payload.body)
-        connection.ask(WholeAnswer(answered), request)
+        reader = (
+            WholeAnswer(answered)
+            if payload.stream is None
+            else StreamedAnswer(answered, payload.stream, connection, timer.cancel)
+        )
+        connection.ask(reader, request)
+
+    def _streamed(self, lane: int, run: _Batch, *, whole: bool) -> None:
+        """Ends a streamed answer: it is too late for another copy to give it."""
+        broken = ModelError(
+            "stream-broken",
+            "the model's server ended in the middle of the answer",
+            hint="Send the request again; the server starts anew by itself.",
+        )
+        run.replies.append(PayloadReply(streamed=True, error=None if whole else broken))
+        run.tried_again = False
+        if whole:
+            self._server.served()
+        self._next(lane, run)
 
     async def _again_then(
         self,
@@ -243,12 +264,7 @@ class Posting:
                 original_message=words,
             )
             return PayloadReply(error=error)
-        attributes = answer.headers.get(_ATTRIBUTES)
-        return PayloadReply(
-            answer.body,
-            answer.headers.get(b"content-type", b"application/octet-stream").decode("latin-1"),
-            None if attributes is None else attributes.decode("latin-1"),
-        )
+        return PayloadReply(answer.body, *content_of(answer))
 
     def cancel(self, lane: int) -> None:
         """Closes the lane's connection: a program may then stop early. The batch gets no
