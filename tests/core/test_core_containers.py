@@ -53,7 +53,7 @@ def test_no_engine_has_a_reason(
 
 
 def test_a_container_gets_what_its_instance_does_not_take_itself() -> None:
-    assert container_memory_bytes(1024 * MIB, 100 * MIB) == (1024 - 100 - 32) * MIB
+    assert container_memory_bytes(1024 * MIB, 100 * MIB) == (1024 - 100 - 96) * MIB
     assert container_memory_bytes(0, 100 * MIB) == 0, "not limited"
     assert container_memory_bytes(100 * MIB, 100 * MIB) == 32 * MIB, "the least that runs"
 

@@ -51,6 +51,11 @@ def does(server: Server, endpoint: str, what: str) -> Any:
     return server.invoke(endpoint, f"!{what}".encode())
 
 
+def log_of(server: Server, endpoint: str) -> str:
+    logs = server.get(f"/admin/endpoints/{endpoint}/logs?lines=1000")["logs"]
+    return "\n".join(line for log in logs for line in log["lines"])
+
+
 def gone(*names: str) -> None:
     wait_until(lambda: not {*names} & containers().keys(), f"no {names}", 60)
 
@@ -72,8 +77,7 @@ def test_an_image_and_its_files_answer(server: Server, tmp_path: Path) -> None:
     assert facts["files"] == {"weights": "of ours", "config": "{}"}
     assert facts["environment"].items() >= environment.items()
     assert does(server, "echo", "write /opt/ml/model/more") == READ_ONLY
-    logs = server.get("/admin/endpoints/echo/logs?lines=1000")["logs"]
-    assert any("the server begins" in line for log in logs for line in log["lines"])
+    assert "the server begins" in log_of(server, "echo")
     [name] = containers_of("echo")
     server.delete("echo")
     gone(name)
@@ -136,18 +140,14 @@ def test_an_answer_is_streamed_as_it_is_written(server: Server) -> None:
 
 def test_one_that_takes_too_much_memory_ends_alone_and_comes_back(server: Server) -> None:
     create(server, "greedy")
-    before = server.get("/admin/endpoints/greedy")
-    with pytest.raises(ClientError) as caught:
+    before = [each["instance"] for each in server.copies("greedy")]
+    with pytest.raises(ClientError, match="ended while it had this request"):
         does(server, "greedy", "take 4000")
-    assert "limit of memory" in str(caught.value)
+    wait_until(lambda: "limit of memory" in log_of(server, "greedy"), "the reason", 30)
     assert wait_until(lambda: answers(server, "greedy"), "it answers again", 60)
-    assert instances(server.get("/admin/endpoints/greedy")) == instances(before)
+    assert [each["instance"] for each in server.copies("greedy")] == before
     assert len(containers_of("greedy")) == 1
     server.delete("greedy")
-
-
-def instances(described: Any) -> Any:
-    return [each["instance_id"] for each in described.get("instances", [])]
 
 
 def answers(server: Server, endpoint: str) -> bool:

@@ -17,9 +17,10 @@ OFF: Final = "off"
 ENGINES: Final = ("podman", "docker")
 CHOICES: Final = (AUTO, *ENGINES, OFF)
 
-#: The instance's own process grows by some MiB while it serves; a container that has the rest would
-#: push the instance over its limit before it meets its own.
-_GROWTH_BYTES: Final = 32 * 2**20
+#: What starts beside the container (the engine's client, the attendant, a forwarder: some 50 MiB),
+#: and what the instance's own process grows by. A container that had all the rest would push the
+#: instance over its limit before it meets its own.
+_BESIDE_BYTES: Final = 96 * 2**20
 #: Less than this runs no server; an instance that is smaller than its own process has no rest.
 _MEMORY_BYTES_MIN: Final = 32 * 2**20
 #: Room for the threads of libraries of models on any machine, and far from enough for a fork bomb.
@@ -77,7 +78,7 @@ def container_memory_bytes(instance_bytes: int, own_bytes: int) -> int:
     instance's own processes take `own_bytes`. So a container that takes too much ends alone."""
     if not instance_bytes:
         return 0
-    return max(instance_bytes - own_bytes - _GROWTH_BYTES, _MEMORY_BYTES_MIN)
+    return max(instance_bytes - own_bytes - _BESIDE_BYTES, _MEMORY_BYTES_MIN)
 
 
 def why_it_ended(status: int, *, out_of_memory: bool, memory_bytes: int) -> str:

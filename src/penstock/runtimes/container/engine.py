@@ -29,6 +29,7 @@ ATTENDANT: Final = "penstock.attendant"  #: label: the process that removes the 
 
 #: A daemon that starts takes some seconds; one that answers nothing for longer is of no use.
 _ANSWER_S_MAX: Final = 30.0
+_LOOK_S_MAX: Final = 10.0  #: for whether it works at all: a server that ends waits for that
 _VERSION: Final = {
     "podman": ("info", "--format", "{{.Version.Version}}"),
     "docker": ("version", "--format", "{{.Server.Version}}"),
@@ -54,7 +55,7 @@ def decide(settings: ContainerSettings) -> EngineDecision:
     installed = [name for name in candidates(settings.engine) if shutil.which(name)]
     seen = []
     for name in installed:
-        answer = _ask([name, *_VERSION[name]])
+        answer = _ask([name, *_VERSION[name]], s_max=_LOOK_S_MAX)
         seen.append(EngineObserved(name, answer.text, answer.fault))
     return choose_engine(settings.engine, seen)
 
@@ -115,13 +116,13 @@ def started_at(pid: int) -> str:
     return stat.rpartition(")")[2].split()[19]  # the name before it may hold spaces
 
 
-def _ask(argv: Sequence[str]) -> _Answer:
+def _ask(argv: Sequence[str], *, s_max: float = _ANSWER_S_MAX) -> _Answer:
     try:
         done = subprocess.run(
-            argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=_ANSWER_S_MAX, check=False
+            argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=s_max, check=False
         )
     except subprocess.TimeoutExpired:
-        return _Answer("", f"it did not answer within {_ANSWER_S_MAX:g} s")
+        return _Answer("", f"it did not answer within {s_max:g} s")
     except OSError as error:
         return _Answer("", error.strerror or str(error))
     text, fault = done.stdout.decode("utf-8", "replace").strip(), ""

@@ -181,5 +181,8 @@ class ContainerServer(ForeignServer):
         adopted.discard(self._container_pid)
         self._container_pid = 0
         super()._exited()
-        if (self._status() or 0) < 0 and self._spec is not None:  # killed: it removed nothing
+        status = self._status() or 0
+        if self._healthy and not self._closed:
+            self._context.log(f"penstock: {self._end_of('', status)}")
+        if status < 0 and self._spec is not None:  # killed: it removed nothing
             self._loop.run_in_executor(None, engine.remove, self._engine, self._spec.name)
