@@ -129,6 +129,14 @@ def test_one_that_is_cancelled_frees_its_lane(client: StreamClient, gate: Path) 
     assert client.ask(1, b"whole", **STREAM).body == b"all of it"
 
 
+def test_a_reader_that_goes_away_frees_its_lane(client: StreamClient) -> None:
+    """Also where it read too slowly before, so that the server waits."""
+    other = StreamClient(client.socket.getpeername())
+    other.begun(other.begin(1, b"much", **STREAM))
+    other.close()
+    assert client.ask(1, b"whole", **STREAM).body == b"all of it"
+
+
 def test_a_server_that_dies_in_the_middle_breaks_the_stream(
     client: StreamClient, gate: Path
 ) -> None:

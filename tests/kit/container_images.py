@@ -61,15 +61,15 @@ def _why_none() -> str:
 
 
 @functools.cache
-def image() -> str:
+def image(user: str = "0") -> str:
     """The name of the image, which is made where the engine has none of this content."""
     archive = _archive()
-    name = f"localhost/penstock-tests:{hashlib.sha256(archive).hexdigest()[:16]}"
+    name = f"localhost/penstock-tests:{hashlib.sha256(archive).hexdigest()[:16]}-{user}"
     if subprocess.run(["podman", "image", "exists", name], check=False).returncode:
         entry = f'ENTRYPOINT ["{_executable()}", "/servers/{_SERVERS[0]}"]'
         subprocess.run(
-            ["podman", "import", "--change", entry, "--change", "ENV PYTHONUNBUFFERED=1", "-",
-             name],
+            ["podman", "import", "--change", entry, "--change", "ENV PYTHONUNBUFFERED=1",
+             "--change", f"USER {user}", "-", name],
             input=archive, capture_output=True, check=True,
         )  # fmt: skip
     return name

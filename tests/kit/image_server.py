@@ -46,6 +46,7 @@ def capabilities() -> dict[str, str]:
 DOES: dict[str, Callable[[str], Any]] = {
     "facts": lambda _: {
         "argv": sys.argv[1:],
+        "user": os.getuid(),
         "files": {each.name: each.read_text() for each in MODEL.glob("*")},
         "environment": dict(os.environ),
         "status": capabilities(),
@@ -109,7 +110,7 @@ class Handler(BaseHTTPRequestHandler):
     def log_message(self, *_: Any) -> None: ...
 
 
-class Server(ThreadingHTTPServer):
+class ImageServer(ThreadingHTTPServer):
     request_queue_size = 128
 
 
@@ -121,7 +122,7 @@ def main() -> None:
     if os.environ.get("SAGEMAKER_MULTI_MODEL") == "true":
         models = str(Path(__file__).with_name("multi_model_server.py"))
         os.execv(sys.executable, [sys.executable, models, "8080", "0.0.0.0"])
-    Server(("0.0.0.0", 8080), Handler).serve_forever()
+    ImageServer(("0.0.0.0", 8080), Handler).serve_forever()
 
 
 if __name__ == "__main__":

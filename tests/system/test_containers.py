@@ -201,11 +201,18 @@ def test_killed_containers_come_back(server: Server) -> None:
     server.delete("killed")
 
 
+def test_an_image_with_a_user_of_its_own_reads_its_files(server: Server, tmp_path: Path) -> None:
+    server.deploy("user", weights(tmp_path / "m", weights="of ours"), Image=image("1234"))
+    facts = does(server, "user", "facts")
+    assert (facts["user"], facts["files"]) == (1234, {"weights": "of ours"})
+    server.delete("user")
+
+
 def test_target_models_share_one_container(server: Server, tmp_path: Path) -> None:
     for name in "abc":
         weights(tmp_path / "models" / name, weights=f"of {name}")
     server.model(
-        "many", f"{(tmp_path / 'models').as_uri()}/", Image=image(), Mode="MultiModel",
+        "many", f"{(tmp_path / 'models').as_uri()}/", Image=image("1234"), Mode="MultiModel",
         Environment={"MODELS_MAX": "2"},
     )  # fmt: skip
     server.endpoint("many", InstanceType="ml.local.medium")

@@ -181,12 +181,23 @@ class PayloadEngine:
         self._runtime = runtime
         #: True: all lanes use one process, which may die of the request on another lane.
         self.shares_worker: bool = getattr(runtime, "shares_worker", False)
+        self._streams: bool = getattr(runtime, "streams", False)
+        self._streaming: dict[int, bool] = {}  #: lane -> whether its batch may be streamed
 
     def run(
         self, lane: int, items: list[Request], bucket: int, done: Callable[[Any], None]
     ) -> None:
+        if not self._streams:
+            self._runtime.invoke(lane, [Payload(item.meta, item.body) for item in items], done)
+            return
         batch = [Payload(item.meta, item.body, stream=stream_of(item)) for item in items]
+        self._streaming[lane] = any(each.stream is not None for each in batch)
         self._runtime.invoke(lane, batch, done)
+
+    def unwanted(self, lane: int) -> None:
+        """A stream may have no end by itself; any other answer is waited for."""
+        if self._streaming.get(lane):
+            self._runtime.cancel(lane)
 
 
 class PackedTensorEngine(TensorBodies):

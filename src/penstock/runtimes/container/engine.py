@@ -45,7 +45,7 @@ class Image:
 
 
 @dataclass(frozen=True, slots=True)
-class _Answer:
+class _EngineAnswer:
     text: str
     fault: str = ""  #: why the answer is none, or not whole
 
@@ -116,17 +116,17 @@ def started_at(pid: int) -> str:
     return stat.rpartition(")")[2].split()[19]  # the name before it may hold spaces
 
 
-def _ask(argv: Sequence[str], *, s_max: float = _ANSWER_S_MAX) -> _Answer:
+def _ask(argv: Sequence[str], *, s_max: float = _ANSWER_S_MAX) -> _EngineAnswer:
     try:
         done = subprocess.run(
             argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=s_max, check=False
         )
     except subprocess.TimeoutExpired:
-        return _Answer("", f"it did not answer within {s_max:g} s")
+        return _EngineAnswer("", f"it did not answer within {s_max:g} s")
     except OSError as error:
-        return _Answer("", error.strerror or str(error))
+        return _EngineAnswer("", error.strerror or str(error))
     text, fault = done.stdout.decode("utf-8", "replace").strip(), ""
     if done.returncode:
         lines = done.stderr.decode("utf-8", "replace").strip().splitlines()
         fault = lines[-1] if lines else f"it ended with status {done.returncode}"
-    return _Answer(text, fault)
+    return _EngineAnswer(text, fault)

@@ -19,6 +19,7 @@ from typing import Final
 
 import orjson
 
+from penstock.cleanup import shielded
 from penstock.core.machine.containers import container_memory_bytes, why_it_ended
 from penstock.core.machine.server_start import HealthObserved
 from penstock.errors import ModelError, PenstockError
@@ -82,16 +83,16 @@ class ContainerServer(ForeignServer):
             self._container_pid = await asyncio.to_thread(engine.pid_of, self._engine, spec.name)
             adopted.add(self._container_pid)
         except ModelError as error:
-            for _ in range(2):  # what it wrote last is read by the loop's next turn
-                await asyncio.sleep(0)
-            raise self._quoting(error) from None
+            raise await shielded(self._quoting(error)) from None
 
     def _planned(self) -> RunSpec:
         context, owner = self._context, self._context.container_owner
         for name in engine.remove_left_behind(self._engine, owner):
             context.log(f"removed the container {name}, which was left behind")
         own = sum(own_bytes(pid) for pid in tree_pids(os.getpid()))
-        several = _MULTI_MODEL in context.variables
+        several = context.variables.get(_MULTI_MODEL) == "true"
+        if several:  # the image's user may be any; folders above are still the server's alone
+            context.model_dir.chmod(0o755)
         has_files = any(context.model_dir.iterdir())
         return RunSpec(
             image=context.description.image,
@@ -147,7 +148,9 @@ class ContainerServer(ForeignServer):
         self._lines.append(line[:_LINE_CHARS_MAX])
         self._context.log(line)
 
-    def _quoting(self, error: ModelError) -> ModelError:
+    async def _quoting(self, error: ModelError) -> ModelError:
+        for _ in range(2):  # what it wrote last is read by the loop's next turn
+            await asyncio.sleep(0)
         lines = [each for each in self._lines if each.strip()]
         text = "\n".join(lines)
         said = f" Its log ends with:\n{text}" if lines else " It wrote no log."

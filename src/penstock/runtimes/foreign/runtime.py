@@ -115,6 +115,8 @@ class ForeignProgram(Supervised[ForeignServer]):
 class Posting:
     """Sends batches. `path` and `headers`: of every request."""
 
+    streams = True  #: answers may go to `Payload.stream`
+
     def __init__(
         self,
         lanes: int,
@@ -331,6 +333,7 @@ class ProcessRuntime(ForeignProgram):
 
     def __init__(self, context: LoadContext, listener: LaneListener) -> None:
         self.lanes = max(1, context.description.lanes)
+        self.streams = Posting.streams
         super().__init__(context, listener, serves=range(self.lanes))
         self.shares_worker = self.lanes > 1
         self._posting = Posting(
