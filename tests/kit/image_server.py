@@ -78,6 +78,8 @@ class Handler(BaseHTTPRequestHandler):
         asked = body.decode() if body.startswith(b"!") else ""
         if self.path != "/invocations":
             self.say(404, b"")
+        elif body.startswith(b"["):
+            self.say(200, body)
         elif asked.startswith("!stream"):
             self.stream(asked.partition(" ")[2])
         elif asked:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError, EventStreamError
 from tests.kit.container_images import containers, containers_of, engine, engine_says, image
+from tests.kit.load import Load
 from tests.kit.polling import wait_until
 from tests.kit.servers import Server, up
 
@@ -199,6 +200,24 @@ def test_killed_containers_come_back(server: Server) -> None:
         gone(name)
         assert wait_until(lambda: answers(server, "killed"), f"it answers after {way}", 60)
     server.delete("killed")
+
+
+def test_nothing_is_lost_while_containers_are_killed(server: Server) -> None:
+    client = server.client("sagemaker")
+    client.create_model(ModelName="load", PrimaryContainer={"Image": image()})
+    server.endpoint("load", InitialInstanceCount=2)
+    with Load(server.port, "/endpoints/load/invocations", workers=4) as load:
+        for turn in range(6):
+            before = load.answered
+            wait_until(lambda least=before + 50: load.answered > least, "answers", 60)
+            victim = containers_of("load")[turn % 2]
+            engine_says("kill", victim)
+            gone(victim)
+            wait_until(lambda: len(server.ready_copies("load")) == 2, "two copies", 60)
+    assert load.statuses == {200: load.answered}, load.errors
+    assert (load.broken, load.wrong) == (0, [])
+    server.delete("load")
+    wait_until(lambda: not containers_of("load"), "nothing left", 30)
 
 
 def test_an_image_with_a_user_of_its_own_reads_its_files(server: Server, tmp_path: Path) -> None:
