@@ -210,10 +210,11 @@ def test_nothing_is_lost_while_containers_are_killed(server: Server) -> None:
         for turn in range(6):
             before = load.answered
             wait_until(lambda least=before + 50: load.answered > least, "answers", 60)
+            wait_until(lambda: len(containers_of("load")) == 2, "two containers", 60)
+            wait_until(lambda: len(server.ready_copies("load")) == 2, "two copies", 60)
             victim = containers_of("load")[turn % 2]
             engine_says("kill", victim)
             gone(victim)
-            wait_until(lambda: len(server.ready_copies("load")) == 2, "two copies", 60)
     assert load.statuses == {200: load.answered}, load.errors
     assert (load.broken, load.wrong) == (0, [])
     server.delete("load")
