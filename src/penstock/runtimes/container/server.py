@@ -80,8 +80,6 @@ class ContainerServer(ForeignServer):
         self._attend(spec)
         try:
             await self._begin("the container")
-            self._container_pid = await asyncio.to_thread(engine.pid_of, self._engine, spec.name)
-            adopted.add(self._container_pid)
         except ModelError as error:
             raise await shielded(self._quoting(error)) from None
 
@@ -169,7 +167,13 @@ class ContainerServer(ForeignServer):
 
     async def _look(self, *, sockets: bool) -> HealthObserved:
         """Its sockets are in a network of its own, where there is no other place to find it."""
-        return HealthObserved(await self._asked(self.port))
+        status = await self._asked(self.port)
+        if status == 200 and self._spec is not None:
+            found = await asyncio.to_thread(engine.pid_of, self._engine, self._spec.name)
+            if found and not self._gone.is_set():
+                self._container_pid = found
+                adopted.add(found)
+        return HealthObserved(status)
 
     def _last_seen(self) -> str:
         if self._seen.status is None:
