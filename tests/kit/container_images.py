@@ -6,6 +6,7 @@ of this folder. An engine keeps it under a name that follows from its content.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import io
@@ -16,6 +17,7 @@ import subprocess
 import sys
 import sysconfig
 import tarfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -75,12 +77,19 @@ def image(user: str = "0") -> str:
     return name
 
 
-def stand_for_python() -> None:
+@contextlib.contextmanager
+def in_place_of_python() -> Iterator[None]:
     """Gives the image the name of the one that the page of containers begins with, where the engine
-    has none of that name: there is no registry here."""
+    has none of that name: there is no registry here. The name is taken away again."""
     name = "docker.io/library/python:3.12-slim"
-    if subprocess.run(["podman", "image", "exists", name], check=False).returncode:
-        engine_says("tag", image(), name)
+    if not subprocess.run(["podman", "image", "exists", name], check=False).returncode:
+        yield
+        return
+    engine_says("tag", image(), name)
+    try:
+        yield
+    finally:
+        engine_says("untag", image(), name)
 
 
 def _executable() -> str:
