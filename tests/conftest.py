@@ -58,6 +58,7 @@ SKIPS_ALLOWED: dict[str, tuple[str, ...]] = {
         r"PostgreSQL's initdb and postgres are not on PATH",
         r"PostgreSQL can't run as root, and there is no other user",
         r"no other Python is installed on this machine",
+        r"no container engine: .*",
     ),
     # An engine of several GB for three tests, which takes minutes to start on a processor.
     "vLLM, which `make test` does not install": (r"no environment vllm: .*",),

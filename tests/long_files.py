@@ -27,6 +27,7 @@ SECONDS: Final[dict[str, int]] = {
     "tests/system/test_clients_sagemaker_sdk.py": 60,
     "tests/control/test_leader_killed.py": 60,
     "tests/system/test_scaling.py": 60,
+    "tests/system/test_containers.py": 90,
     "tests/system/test_places.py": 50,
     "tests/system/test_hung.py": 50,
     "tests/system/test_asynchronous.py": 45,

@@ -12,6 +12,7 @@ from typing import Annotated, Final
 
 from msgspec import Meta
 
+from penstock.core.machine.containers import AUTO, CHOICES
 from penstock.core.request.holding import ZERO_CAPACITY_MODES
 from penstock.file_schema import one_of
 
@@ -195,6 +196,17 @@ class ScalingConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ContainersConfig:
+    """Container images that a model names, and the engine that runs them."""
+
+    #: what runs the images that it has: auto (Podman, else Docker), podman, docker, or off
+    engine: Annotated[str, one_of(CHOICES)] = AUTO
+    # None: a server of models needs none, except those that change their user (nginx).
+    #: Linux capabilities that containers keep, such as SETUID
+    capabilities: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TelemetryConfig:
     """Traces and metrics: where they go, and under which names."""
 
@@ -225,6 +237,7 @@ class ServerConfig:
     limits: LimitConfig = field(default_factory=LimitConfig)
     control: ControlConfig = field(default_factory=ControlConfig)
     scaling: ScalingConfig = field(default_factory=ScalingConfig)
+    containers: ContainersConfig = field(default_factory=ContainersConfig)
     telemetry: TelemetryConfig = field(default_factory=TelemetryConfig)
     #: least severe messages that are written
     log_level: Annotated[str, one_of(LOG_LEVELS)] = "info"

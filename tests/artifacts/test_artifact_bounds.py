@@ -6,6 +6,7 @@ import errno
 import hashlib
 import shutil
 import threading
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -19,6 +20,7 @@ from penstock.artifacts.sources.source import ArtifactSettings, ArtifactSource, 
 from penstock.clock import ManualClock
 from penstock.config import ServerConfig
 from penstock.errors import CallerError, NotNowError
+from penstock.runtimes.container.settings import ContainerSettings
 
 # Paths
 
@@ -312,7 +314,8 @@ def test_sources_and_settings_travel_as_json() -> None:
 
 def test_bounds_of_an_artifact_are_these() -> None:
     settings = ArtifactSettings.from_config(ServerConfig(state_dir=Path("/s")))
-    assert settings == ArtifactSettings(closed=("/s",))
+    assert replace(settings, containers=ContainerSettings()) == ArtifactSettings(closed=("/s",))
+    assert settings.containers.engine == "auto"
     assert (settings.bytes_max, settings.files_max) == (274_877_906_944, 20_000)
     assert (settings.ratio_max, settings.seconds_max) == (200.0, 3600.0)
     assert settings.isolation

@@ -66,6 +66,8 @@ def test_a_description_of_which_only_the_runtime_is_known() -> None:
         "framework": (),
         "handler": "",
         "mapped_command": False,
+        "image": "",
+        "engine_program": "",
         "precision": "",
         "runtime_fallback": "",
         "runtime_reason": "",

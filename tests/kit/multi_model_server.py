@@ -1,4 +1,5 @@
-"""A model server by the container contract for several models: `python multi_model_server.py PORT`.
+"""A model server by the container contract for several models: `python multi_model_server.py PORT
+[ADDRESS]`.
 
 Holds at most MODELS_MAX models, and answers 507 for one more. A model is the file `weights` of its
 folder; its answer to a request says which it is. Bodies that begin with "!" make it do harm.
@@ -116,4 +117,5 @@ class MultiModelHandler(BaseHTTPRequestHandler):
 
 
 if __name__ == "__main__":
-    ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), MultiModelHandler).serve_forever()
+    host = sys.argv[2] if len(sys.argv) > 2 else "127.0.0.1"
+    ThreadingHTTPServer((host, int(sys.argv[1])), MultiModelHandler).serve_forever()

@@ -51,6 +51,9 @@ export AWS_ACCESS_KEY_ID=none AWS_SECRET_ACCESS_KEY=none
 SERVER_RUNNING: Final = "With a server running"
 #: A page that says so above its first block reaches pip's index.
 NETWORK: Final = "need the network"
+#: A page that says so above its first block is typed where one is, with an image of this Python in
+#: place of the one that it would pull.
+ENGINE: Final = "a container engine"
 
 _FENCE: Final = re.compile(r"^```([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _FILE: Final = re.compile(r"`([\w.-]+(?:/[\w.-]+)*)`:$")

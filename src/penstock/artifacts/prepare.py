@@ -24,7 +24,7 @@ from typing import Final
 from penstock.artifacts.archive.unpack import UnpackLimits, archive_kind, not_an_archive, unpack
 from penstock.artifacts.cache.cache import ArtifactCache, CacheEntry
 from penstock.artifacts.detection.detect import Detected, detect, step_into
-from penstock.artifacts.detection.images import image_hint
+from penstock.artifacts.detection.images import ImageHint, image_here, with_engine
 from penstock.artifacts.detection.toolkits import served_as_it_is
 from penstock.artifacts.files.budget import Budget
 from penstock.artifacts.files.listing import Listing, SourceFile
@@ -65,24 +65,33 @@ def prepare(
     try:
         entry = _whole(source, cache, settings, cancelled, clock)
         root = entry.root
-        hint = image_hint(source.image, settings.image_commands)
-        if not served_as_it_is(step_into(root), hint.toolkit, source.environment):
+        hint = _image(source, settings)
+        as_it_is = hint.image is not None or served_as_it_is(
+            step_into(root), hint.toolkit, source.environment
+        )
+        if not as_it_is:
             root = compile_uncompiled(root, entry.digest)
         detected = detect(
             root,
             image=source.image,
             environment=source.environment,
             runtime=source.runtime,
-            image_commands=settings.image_commands,
             image_environments=settings.environments.images,
+            hint=hint,
             trusted=settings.trusts(source.uri),
             vouched=source.trusted,
             instruction_set=instruction_set,
             beside_others=bool(source.within),
         )
     except CallerError as error:
+        if source.image and error.code in ("image-not-mapped", "artifact-missing"):
+            error = with_engine(error, source.image, settings.containers)
         raise judged(error, source, settings, clock=clock) from error
     return dataclasses.replace(detected, digest=entry.digest, stamp=entry.stamp)
+
+
+def _image(source: ArtifactSource, settings: ArtifactSettings) -> ImageHint:
+    return image_here(source.image, settings.image_commands, settings.containers)
 
 
 def _whole(
@@ -108,7 +117,7 @@ def _whole(
 def code_source(source: ArtifactSource, settings: ArtifactSettings) -> ArtifactSource | None:
     """The archive with the model's code, where the environment names one; else None."""
     uri = code_uri(source.environment)
-    if not uri or image_hint(source.image, settings.image_commands).kind == "process":
+    if not uri or _image(source, settings).brings_server:
         return None
     return ArtifactSource(uri=uri, compressed=True, seconds_max=source.seconds_max)
 
@@ -255,8 +264,8 @@ def refuse_part_of_names(listing: Listing, what: str) -> None:
 def _without_data(
     source: ArtifactSource, cache: ArtifactCache, settings: ArtifactSettings
 ) -> CacheEntry:
-    """An artifact without data; only a command brings its own model."""
-    if image_hint(source.image, settings.image_commands).kind != "process":
+    """An artifact without data; only a command or an image brings its own model."""
+    if not _image(source, settings).brings_server:
         _refuse_hub(source)
         raise CallerError(
             "artifact-missing",

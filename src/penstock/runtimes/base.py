@@ -181,6 +181,9 @@ class LoadContext:
     #: The other models of the artifact, or of the host, if this one may call them
     models: ModelCalls | None = None
     called_as: str = ""  #: its name among these; "" = its own
+    #: Stands for the server in the labels of its containers, as `container.settings` says
+    container_owner: str = ""
+    container_capabilities: tuple[str, ...] = ()  #: those that its containers keep
 
     @property
     def variables(self) -> dict[str, str]:
@@ -233,6 +236,22 @@ class TensorRuntime(Protocol):
         """Frees the model. Idempotent; no `run` may be under way."""
 
 
+class AnswerStream(Protocol):
+    """Where the answer to a request goes as it is written, if its caller asks for that."""
+
+    def begin(self, content_type: str, custom_attributes: str | None) -> None:
+        """Called once, before the first piece."""
+
+    def send(self, piece: bytes) -> None: ...
+
+    @property
+    def full(self) -> bool:
+        """The reader takes no more for now."""
+
+    def when_taken(self, go_on: Callable[[], None]) -> None:
+        """Calls `go_on` once it is not full any more; never, if the reader has gone by then."""
+
+
 @dataclass(slots=True)
 class Payload:
     """One request to a payload runtime. `meta` is `wire.frames.RequestMeta`'s wire form."""
@@ -241,6 +260,8 @@ class Payload:
     body: bytes
     timeout_s: float | None = None
     asked: CallContext | None = None  #: for nested calls that the model makes
+    #: A runtime may answer here instead; then its reply is `streamed`. None: one whole answer
+    stream: AnswerStream | None = None
 
 
 @dataclass(slots=True)
@@ -251,6 +272,7 @@ class PayloadReply:
     content_type: str = "application/octet-stream"
     custom_attributes: str | None = None
     error: PenstockError | None = None
+    streamed: bool = False  #: the body went to `Payload.stream`; this is its end
 
 
 class Returned(NamedTuple):

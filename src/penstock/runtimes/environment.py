@@ -46,6 +46,12 @@ _INSTANCES: Final = (
     "http_proxy", "https_proxy", "no_proxy", "all_proxy",
     "PIP_*", "UV_*", "XDG_CONFIG_DIRS",  # the operator's settings of what installs packages
 )  # fmt: skip
+#: Names that tell a container engine's client where its daemon, its images and its settings are.
+_ENGINES: Final = (
+    "DOCKER_HOST", "DOCKER_CONTEXT", "DOCKER_CONFIG", "DOCKER_CERT_PATH", "DOCKER_TLS_VERIFY",
+    "CONTAINER_HOST", "CONTAINERS_*", "XDG_RUNTIME_DIR", "XDG_CONFIG_HOME", "XDG_DATA_HOME",
+    "DBUS_SESSION_BUS_ADDRESS",
+)  # fmt: skip
 #: A variable with one of these words in its name is secret, whatever its prefix is.
 _SECRETS: Final = frozenset(
     ("TOKEN", "SECRET", "SECRETS", "PASSWORD", "PASSWD", "KEY", "KEYS", "CREDENTIAL", "CREDENTIALS",
@@ -76,8 +82,21 @@ def for_models(environ: Mapping[str, str] | None = None) -> dict[str, str]:
 def for_instances(environ: Mapping[str, str] | None = None) -> dict[str, str]:
     """The variables for an instance, which fetches artifacts and runs no code of theirs itself."""
     given = os.environ if environ is None else environ
-    fetching = {name: value for name, value in given.items() if _named(name, _INSTANCES)}
-    return for_models(given) | fetching
+    more = {
+        name: value
+        for name, value in given.items()
+        if _named(name, _INSTANCES) or _named(name, _ENGINES)
+    }
+    return for_models(given) | more
+
+
+def for_engines(environ: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The variables for the client of a container engine. Its containers see none of them."""
+    given = os.environ if environ is None else environ
+    own = {name: value for name, value in given.items() if _named(name, _ENGINES)}
+    # Networks are made by iptables, which is not on every user's PATH.
+    path = f"{given.get('PATH', os.defpath)}{os.pathsep}/usr/sbin{os.pathsep}/sbin"
+    return for_models(given) | own | {"PATH": path}
 
 
 def with_huge_pages(environ: Mapping[str, str]) -> dict[str, str]:
@@ -144,5 +163,5 @@ def _named(name: str, table: tuple[str, ...]) -> bool:
 
 _PREFIXES: Final[dict[tuple[str, ...], tuple[str, ...]]] = {
     table: tuple(entry[:-1] for entry in table if entry.endswith("*"))
-    for table in (_MODELS, _INSTANCES)
+    for table in (_MODELS, _INSTANCES, _ENGINES)
 }

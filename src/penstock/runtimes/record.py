@@ -162,6 +162,9 @@ class RuntimeRecord:
     compiled_for_cpus: bool = False
     #: What target models of one host share: worker processes, one server, or nothing.
     shared: Literal["", "workers", "server"] = ""
+    #: "module:class" of the `foreign.server.ForeignServer` that serves its models; "" = none
+    server: str = ""
+    runs_images: bool = False  #: its models are images that a container engine has
     #: It is called over the network, so its models can't be cut off from it
     over_network: bool = False
 

@@ -11,7 +11,8 @@ from penstock.runtimes.record import Interface, RuntimeRecord
 #: The order in which they are listed and asked whether they load a file: the first one does.
 _FOLDERS: Final = (
     "openvino", "onnxruntime", "pytorch", "seq2seq", "openvino_genai", "vllm", "paced", "xgboost",
-    "lightgbm", "catboost", "sklearn", "python", "torchscript", "keras", "foreign", "pipeline",
+    "lightgbm", "catboost", "sklearn", "python", "torchscript", "keras", "foreign", "container",
+    "pipeline",
 )  # fmt: skip
 
 _RECORDS: dict[str, RuntimeRecord] = {}

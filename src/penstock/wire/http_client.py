@@ -346,8 +346,12 @@ class WholeAnswer:
     def on_body(self, data: bytes) -> None:
         self._pieces.append(data)
 
+    def answer(self) -> HttpAnswer:
+        """What there is of it, from its head on."""
+        return HttpAnswer(self._status, dict(self._headers), b"".join(self._pieces))
+
     def on_end(self) -> None:
-        self._answered(HttpAnswer(self._status, dict(self._headers), b"".join(self._pieces)))
+        self._answered(self.answer())
 
     def on_lost(self, reason: str, detail: str) -> None:
         self._answered(None if reason == LOST else HttpAnswer(BAD_GATEWAY, {}, detail.encode()))

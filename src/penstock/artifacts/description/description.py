@@ -325,6 +325,8 @@ class ModelDescription(ModelKeys):
     runtime_reason: str = ""  #: why it is not the usual runtime for such files; "" = it is
     #: runtime `process`: the command is the operator's, who says by himself where it runs
     mapped_command: bool = False
+    image: str = ""  #: runtime `container`: id of the image in the engine
+    engine_program: str = ""  #: runtime `container`: path of the engine's program
     #: pickle formats may be loaded; said by the operator or who made the model, never by the
     #: artifact
     trusted: bool = False

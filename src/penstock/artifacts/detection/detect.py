@@ -19,7 +19,7 @@ import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from penstock.artifacts.description import model_yaml
 from penstock.artifacts.description.builds import chosen_build, read_builds
@@ -51,6 +51,11 @@ from penstock.errors import CallerError
 from penstock.runtimes import registry
 from penstock.runtimes.environments.images import merged, requirements_of
 from penstock.runtimes.record import Interface, RuntimeRecord
+
+#: Requests that a container gets at once. SageMaker sends whatever comes, and the server inside
+#: queues; this many keep the workers of most servers busy, and the rest waits where it can still go
+#: to another copy.
+_CONTAINER_LANES: Final = 16
 
 
 def models_of(
@@ -123,6 +128,7 @@ def detect(
     runtime: str = "",
     image_commands: Mapping[str, tuple[str, ...]] | None = None,
     image_environments: Mapping[str, tuple[str, ...]] | None = None,
+    hint: ImageHint | None = None,
     trusted: bool = False,
     vouched: bool = False,
     instruction_set: str = "",
@@ -137,6 +143,7 @@ def detect(
         runtime: one of `images.local_names`, to overrule the choice; empty detects.
         image_commands: the operator's images and the commands that stand for them.
         image_environments: the operator's images and the requirements that they stand for.
+        hint: what the image stands for, where that is known already.
         trusted: whether the operator allows pickle files to be loaded, and code to run without a
             sandbox.
         vouched: whether who made the model vouches for its pickle files. They are loaded in a
@@ -152,7 +159,7 @@ def detect(
             `artifact-no-language-model`, `no-build-for-processor`, and those of the layouts.
     """
     environment = environment or {}
-    hint = image_hint(image, image_commands or {})
+    hint = hint or image_hint(image, image_commands or {})
     if runtime and runtime not in local_names():
         raise CallerError(
             "runtime-unknown",
@@ -160,7 +167,16 @@ def detect(
             hint=f"Use one of: {', '.join(local_names())}.",
         )
     commanded = next(one for one in registry.records() if "command" in one.options)
-    if hint.kind == "process" and runtime in ("", commanded.name):
+    containers = next(one for one in registry.records() if one.runs_images)
+    if hint.image is not None and runtime in ("", containers.name):
+        description = ModelDescription(
+            runtime=containers.name,
+            task=containers.task,
+            image=hint.image.id,
+            engine_program=hint.image.engine,
+            lanes=_CONTAINER_LANES,
+        )
+    elif hint.kind == "process" and runtime in ("", commanded.name):
         description = ModelDescription(
             runtime=commanded.name,
             task=commanded.task,

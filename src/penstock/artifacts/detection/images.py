@@ -1,8 +1,8 @@
-"""What a container image stands for. No image is ever pulled: its name is a hint.
+"""What a container image stands for. No image is ever pulled.
 
-The table follows AWS's own images as far as Penstock serves their content. An image that the
-operator maps to a command runs that command. Every other image needs an artifact whose layout
-says what it is.
+An image that the operator maps to a command runs that command. One that this machine's container
+engine has is run. The name of every other one is a hint: the table follows AWS's own images as far
+as Penstock serves their content, and where it knows none, the artifact's layout says what it is.
 """
 
 from __future__ import annotations
@@ -10,9 +10,15 @@ from __future__ import annotations
 import fnmatch
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
 
+from penstock.core.machine.containers import AUTO
 from penstock.errors import CallerError
 from penstock.runtimes import registry
+from penstock.runtimes.container.engine import Image, decide, find_image
+from penstock.runtimes.container.settings import ContainerSettings
+
+_LOCAL: Final = "local://"  #: what follows names a runtime of Penstock
 
 #: (word in the image's URI, hint), first match wins: longer words precede those they contain.
 _TABLE: tuple[tuple[str, str], ...] = (
@@ -41,11 +47,18 @@ _TOOLKITS: tuple[tuple[str, str], ...] = (
 class ImageHint:
     """What an image says about its artifact."""
 
-    kind: str  #: "" (no hint) | local | triton | python | process | generation | unknown
+    #: "" (no hint) | local | triton | python | process | container | generation | unknown
+    kind: str
     runtime: str = ""  #: kind `local`: the runtime that must be used
     command: tuple[str, ...] = ()  #: kind `process`: argv
     #: kind `python`: whose default functions stand in for those that the code does not define
     toolkit: str = ""
+    image: Image | None = None  #: kind `container`: what is run
+
+    @property
+    def brings_server(self) -> bool:
+        """Whether it serves whatever the artifact holds, which may be nothing."""
+        return self.kind in ("process", "container")
 
 
 def local_names() -> tuple[str, ...]:
@@ -64,12 +77,23 @@ def image_hint(image: str, image_commands: Mapping[str, tuple[str, ...]]) -> Ima
     for pattern, command in image_commands.items():
         if _matches(pattern, image):
             return ImageHint(kind="process", command=tuple(command))
-    if image.startswith("local://"):
+    if image.startswith(_LOCAL):
         return _local(image)
     for word, kind in _TABLE:
         if _has_word(image.lower(), word):
             return ImageHint(kind=kind, toolkit=_toolkit(image.lower()) if kind == "python" else "")
     return ImageHint(kind="unknown")
+
+
+def image_here(
+    image: str, image_commands: Mapping[str, tuple[str, ...]], containers: ContainerSettings
+) -> ImageHint:
+    """As `image_hint`, on a machine whose container engine may have the image. Blocks."""
+    hint = image_hint(image, image_commands)
+    if not image or hint.kind == "process" or image.startswith(_LOCAL):
+        return hint
+    found = find_image(containers, image)
+    return hint if found is None else ImageHint(kind="container", image=found)
 
 
 def is_aws_image(image: str) -> bool:
@@ -109,6 +133,20 @@ def not_mapped(image: str, cause: str) -> CallerError:
     )
 
 
+def with_engine(error: CallerError, image: str, containers: ContainerSettings) -> CallerError:
+    """The error for an image that is not here, with what is known of the engine that would run it;
+    unchanged where no engine is installed."""
+    engine = decide(containers)
+    if (engine.reason == "none-installed" and containers.engine == AUTO) or not engine.words:
+        return error
+    ways = (
+        f"Or bring it to this machine: what `{engine.engine} images` lists here is run."
+        if engine.engine
+        else f"The image itself can't be run; {engine.words}."
+    )
+    return CallerError(error.code, error.message, hint=f"{error.hint} {ways}")
+
+
 def no_language_model(image: str) -> CallerError:
     """The error for the images of text-generation servers with an artifact of another kind."""
     return CallerError(
@@ -121,7 +159,7 @@ def no_language_model(image: str) -> CallerError:
 
 
 def _local(image: str) -> ImageHint:
-    name = image[len("local://") :].strip("/")
+    name = image[len(_LOCAL) :].strip("/")
     if name not in local_names():
         raise CallerError(
             "runtime-unknown",

@@ -12,6 +12,8 @@ def runtime_reason(detected: Detected, source: ArtifactSource) -> str:
     """`source` is what was asked for. The order is the one in which `detect` decides."""
     description = detected.description
     name = description.runtime
+    if description.image:
+        return f"the image {source.image} is in this machine's container engine"
     if source.image and description.command and not (detected.root / model_yaml.FILE_NAME).exists():
         return f"the image {source.image} is mapped to the command {' '.join(description.command)}"
     if (detected.root / model_yaml.FILE_NAME).is_file():

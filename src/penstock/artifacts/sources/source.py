@@ -16,6 +16,7 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 import msgspec
 
 from penstock.config import RATE_LIMIT_OFF, ServerConfig
+from penstock.runtimes.container.settings import ContainerSettings
 from penstock.runtimes.environments.settings import EnvironmentSettings
 
 GIB = 1024**3
@@ -85,6 +86,7 @@ class ArtifactSettings:
     server_files: str = ""
     closed: tuple[str, ...] = ()  #: the server's own folders and files, which no URI may name
     environments: EnvironmentSettings = field(default_factory=EnvironmentSettings)
+    containers: ContainerSettings = field(default_factory=ContainerSettings)
     #: confines processes with models' code, except code of the artifacts that count as trusted
     isolation: bool = True
     response_cache_bytes: int = 0  #: for answers that an instance keeps; 0 = it keeps none
@@ -116,6 +118,7 @@ class ArtifactSettings:
                 else None
             ),
             environments=EnvironmentSettings.from_config(control),
+            containers=ContainerSettings.from_config(config),
         )
 
     def trusts(self, uri: str) -> bool:

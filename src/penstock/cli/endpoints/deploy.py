@@ -38,7 +38,7 @@ def deploy(
     artifact: Annotated[str, typer.Argument(help="Folder, model.tar.gz, s3:// or https:// URI.")],
     instance_type: options.InstanceType = "ml.local.small",
     count: options.Count = 1,
-    image: Annotated[str, typer.Option("--image", help="AWS image or local://RUNTIME.")] = "",
+    image: Annotated[str, typer.Option("--image", help="Image, or local://RUNTIME.")] = "",
     env: Annotated[
         list[str] | None, typer.Option("--env", help="NAME=VALUE for the model's code.")
     ] = None,

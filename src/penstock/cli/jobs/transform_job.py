@@ -76,7 +76,7 @@ class JobOptions:
     env: Annotated[
         list[str] | None, typer.Option("--env", help="NAME=VALUE, over the model's own.")
     ] = None
-    image: Annotated[str, typer.Option("--image", help="AWS image or local://RUNTIME.")] = ""
+    image: Annotated[str, typer.Option("--image", help="Image, or local://RUNTIME.")] = ""
     instance_type: options.InstanceType = "ml.local.small"
     count: options.Count = 1
 

@@ -27,8 +27,11 @@ from penstock.cli.endpoints.repository import in_repository
 from penstock.cli.endpoints.sample import PAIR, TEXT, call_text, concrete
 from penstock.cli.output import note
 from penstock.cli.waiting import ShownWait
+from penstock.core.machine.containers import AUTO
 from penstock.errors import CallerError, PenstockError
 from penstock.gateway.http.listener_state import raise_limit
+from penstock.runtimes.container import engine
+from penstock.runtimes.container.settings import ContainerSettings
 
 if TYPE_CHECKING:
     from penstock.api.platform import Addresses, Platform
@@ -127,7 +130,10 @@ async def _serve(
             f" state in {config.state_dir}",
             flush=True,
         )
-        await _deploy_all(platform, deployments, instance_type, auth=config.listen.auth)
+        await asyncio.gather(
+            asyncio.to_thread(_look_at_containers, ContainerSettings.from_config(config)),
+            _deploy_all(platform, deployments, instance_type, auth=config.listen.auth),
+        )
 
     if config.control.database:
         from penstock.api.replica import Replica  # noqa: PLC0415 - of SQLite there is only one
@@ -143,6 +149,18 @@ async def _serve(
         await asyncio.wait([deploying])
     finally:
         await shielded(platform.stop())
+
+
+def _look_at_containers(settings: ContainerSettings) -> None:
+    """Says which engine runs images, or why none does, where one is installed or named; removes
+    what a life before this one left behind. Blocks."""
+    found = engine.decide(settings)
+    if found.reason == "none-installed" and settings.engine == AUTO:
+        return
+    note(f"containers: {found.words}")
+    if found.engine:
+        for name in engine.remove_left_behind(found.engine, settings.owner):
+            note(f"containers: removed {name}, which was left behind")
 
 
 def _tell_following(address: str, leader: str) -> None:

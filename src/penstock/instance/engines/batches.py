@@ -22,6 +22,7 @@ from penstock.errors import ModelError, PenstockError
 from penstock.instance import broken, replies
 from penstock.instance.codecs.base import Decoded
 from penstock.instance.copy import LOOP_BYTES_MAX, Work
+from penstock.instance.engines.payload_stream import end_of_stream
 from penstock.instance.request import Item, Request
 from penstock.runtimes.base import NOT_BEGUN, PayloadReply, Returned
 from penstock.wire import frames
@@ -239,6 +240,11 @@ class Batches(Work):
     ) -> None:
         if reply.error is not None:
             self._fail(request, reply.error, run, run_us)
+            return
+        if reply.streamed:
+            self._copy.requests += 1
+            queue_us = int((run.started - request.received) * 1e6)
+            self._copy.answer(request, end_of_stream(request, run.action, queue_us, run_us))
             return
         try:
             meta = replies.reply_meta(reply.content_type, reply.custom_attributes)

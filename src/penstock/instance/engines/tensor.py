@@ -19,6 +19,7 @@ from penstock.errors import ModelError
 from penstock.instance.codecs.base import CodecModel, Decoded, Encode, Tensors, check_arrays
 from penstock.instance.codecs.select import decode_tensors
 from penstock.instance.engines.lane_threads import LaneThreads
+from penstock.instance.engines.payload_stream import stream_of
 from penstock.instance.engines.reshape import Reshapes
 from penstock.instance.request import Item, Request
 from penstock.runtimes.base import Payload, PayloadReply, Returned, TensorRuntime
@@ -172,17 +173,31 @@ def _rows_fixed(runtime: TensorRuntime, batched: bool) -> int:
 
 
 class PayloadEngine:
-    """Passes bodies to a worker process unread; the copy queues them as they are."""
+    """Passes bodies to a worker process unread; the copy queues them as they are.
+
+    A runtime that can passes an answer on as it is written, to callers who ask for a stream."""
 
     def __init__(self, runtime: Any) -> None:
         self._runtime = runtime
         #: True: all lanes use one process, which may die of the request on another lane.
         self.shares_worker: bool = getattr(runtime, "shares_worker", False)
+        self._streams: bool = getattr(runtime, "streams", False)
+        self._streaming: dict[int, bool] = {}  #: lane -> whether its batch may be streamed
 
     def run(
         self, lane: int, items: list[Request], bucket: int, done: Callable[[Any], None]
     ) -> None:
-        self._runtime.invoke(lane, [Payload(item.meta, item.body) for item in items], done)
+        if not self._streams:
+            self._runtime.invoke(lane, [Payload(item.meta, item.body) for item in items], done)
+            return
+        batch = [Payload(item.meta, item.body, stream=stream_of(item)) for item in items]
+        self._streaming[lane] = any(each.stream is not None for each in batch)
+        self._runtime.invoke(lane, batch, done)
+
+    def unwanted(self, lane: int) -> None:
+        """A stream may have no end by itself; any other answer is waited for."""
+        if self._streaming.get(lane):
+            self._runtime.cancel(lane)
 
 
 class PackedTensorEngine(TensorBodies):

@@ -235,6 +235,8 @@ async def prepared(
         offline=of_job(call.endpoint),
         response_cache_bytes=settings.artifact.response_cache_bytes,
         rate_limit=settings.artifact.rate_limit,
+        container_owner=settings.artifact.containers.owner,
+        container_capabilities=settings.artifact.containers.capabilities,
     )
     await asyncio.to_thread(isolated.check, context)
     provider = Provider(_environments_dir(settings), settings.artifact.environments)

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from penstock.compile.serving import compiling_pids
 from penstock.runtimes.environments.installer import installing_pids
-from penstock.runtimes.workers.memory import own_bytes, tree_pids
+from penstock.runtimes.workers.memory import adopted, own_bytes, tree_pids
 
 LOOK_EVERY_S = 0.5
 _LOOKS_MAX = 2
@@ -53,7 +53,7 @@ class MemoryUse:
         """Measures, and returns `model_bytes`."""
         # Exempt ids are read first: a process that is exempt at that time has no child that counts.
         exempt = {pid for each in self._exempt() for pid in tree_pids(each)}
-        sizes = {pid: own_bytes(pid) for pid in tree_pids(os.getpid())}
+        sizes = {pid: own_bytes(pid) for root in (os.getpid(), *adopted) for pid in tree_pids(root)}
         self.own_bytes = sum(sizes.values())
         self.model_bytes = sum(size for pid, size in sizes.items() if pid not in exempt)
         self.model_bytes_max = max(self.model_bytes_max, self.model_bytes)

@@ -111,7 +111,9 @@ class ForeignHost(ForeignProgram):
     async def load_into_server(self, model: ForeignModelRuntime) -> None:
         """Raises as `ForeignModels.load`."""
         seconds = model.context.startup_timeout_s
-        await self.api.load(model.name, str(model.place), timeout_s=seconds)
+        api = self.api
+        place = self.process.place_of(model.place) if self.process is not None else model.place
+        await api.load(model.name, str(place), timeout_s=seconds)
 
     async def _broken_off(self, name: str, place: Path, error: BaseException) -> None:
         if not isinstance(error, NotNowError):  # a full server has not loaded any part of it

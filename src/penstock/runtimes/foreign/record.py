@@ -34,6 +34,7 @@ RECORD: Final = RuntimeRecord(
     name="process",
     title="Any program that answers HTTP: a path that says it is ready, and one for requests",
     loaders={Interface.PAYLOAD: "penstock.runtimes.foreign.runtime:load"},
+    server="penstock.runtimes.foreign.server:ForeignServer",
     memory=MemoryRule(fixed_bytes=512 * 2**20, factor=2.0),
     weight_files=("**/*",),
     understood="a folder of a FastAPI, Starlette, Quart, Litestar or Flask application",

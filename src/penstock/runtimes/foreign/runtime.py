@@ -23,6 +23,7 @@ import orjson
 from penstock.clock import Clock
 from penstock.core.blame.poison_requests import reason_of_death
 from penstock.errors import ModelError
+from penstock.runtimes import registry
 from penstock.runtimes.base import (
     NOT_BEGUN,
     LaneListener,
@@ -39,14 +40,15 @@ from penstock.runtimes.confinement.walls import (
     with_container_paths,
 )
 from penstock.runtimes.foreign.server import ForeignServer, ask_once, request_at, server_at
+from penstock.runtimes.foreign.streamed import StreamedAnswer, content_of
+from penstock.runtimes.record import imported
 from penstock.runtimes.workers.process import run_s_max, worker_environment
 from penstock.runtimes.workers.supervised import Supervised
-from penstock.wire.frames import CUSTOM_ATTRIBUTES, decode_request_meta
+from penstock.wire.frames import decode_request_meta
 from penstock.wire.http_client import HttpAnswer, HttpClientConnection, WholeAnswer, connect
 
 INVOCATIONS: Final = "/invocations"  #: where requests are sent, unless the model says otherwise
 _PARAMETERS_S_MAX: Final = 5.0
-_ATTRIBUTES: Final = CUSTOM_ATTRIBUTES.encode()
 
 Done = Callable[[list[PayloadReply | Returned]], None]
 
@@ -73,13 +75,18 @@ class ForeignProgram(Supervised[ForeignServer]):
         }
 
     async def spawn(self) -> ForeignServer:
-        server = ForeignServer(self._context, self.gone)
+        record = registry.record(self._context.description.runtime)
+        server: ForeignServer = imported(record.server)(self._context, self.gone)
         walls = around_program(self._context, self._scratch)
         if walls is not None:
             walls = with_container_paths(walls, self._context)
         await server.start(self._environment, walls)
         self.hung = False
         return server
+
+    @property
+    def pids(self) -> list[int]:
+        return self.process.pids if self.process is not None else []
 
     @property
     def port(self) -> int | None:
@@ -107,6 +114,8 @@ class ForeignProgram(Supervised[ForeignServer]):
 
 class Posting:
     """Sends batches. `path` and `headers`: of every request."""
+
+    streams = True  #: answers may go to `Payload.stream`
 
     def __init__(
         self,
@@ -174,6 +183,9 @@ class Posting:
         def answered(answer: HttpAnswer | None) -> None:
             timer.cancel()
             self._server.end_run(run)
+            if isinstance(reader, StreamedAnswer) and reader.sent:
+                self._streamed(lane, run, whole=answer is not None)
+                return
             if answer is None and not run.hung:
                 ours = self._server.closed or self._server.hung
                 self._give_back(
@@ -188,7 +200,25 @@ class Posting:
                 self._answered(lane, run, answer)
 
         request = request_at(connection.spec.port, "POST", self._path, headers, payload.body)
-        connection.ask(WholeAnswer(answered), request)
+        reader = (
+            WholeAnswer(answered)
+            if payload.stream is None
+            else StreamedAnswer(answered, payload.stream, connection, timer.cancel)
+        )
+        connection.ask(reader, request)
+
+    def _streamed(self, lane: int, run: _Batch, *, whole: bool) -> None:
+        """Ends a streamed answer: it is too late for another copy to give it."""
+        broken = ModelError(
+            "stream-broken",
+            "the model's server ended in the middle of the answer",
+            hint="Send the request again; the server starts anew by itself.",
+        )
+        run.replies.append(PayloadReply(streamed=True, error=None if whole else broken))
+        run.tried_again = False
+        if whole:
+            self._server.served()
+        self._next(lane, run)
 
     async def _again_then(
         self,
@@ -236,12 +266,7 @@ class Posting:
                 original_message=words,
             )
             return PayloadReply(error=error)
-        attributes = answer.headers.get(_ATTRIBUTES)
-        return PayloadReply(
-            answer.body,
-            answer.headers.get(b"content-type", b"application/octet-stream").decode("latin-1"),
-            None if attributes is None else attributes.decode("latin-1"),
-        )
+        return PayloadReply(answer.body, *content_of(answer))
 
     def cancel(self, lane: int) -> None:
         """Closes the lane's connection: a program may then stop early. The batch gets no
@@ -308,6 +333,7 @@ class ProcessRuntime(ForeignProgram):
 
     def __init__(self, context: LoadContext, listener: LaneListener) -> None:
         self.lanes = max(1, context.description.lanes)
+        self.streams = Posting.streams
         super().__init__(context, listener, serves=range(self.lanes))
         self.shares_worker = self.lanes > 1
         self._posting = Posting(

@@ -41,6 +41,8 @@ _SOCKETS_AFTER_S: Final = 1.0
 _REACHED: Final = ("127.0.0.1", "0.0.0.0", "::", "::ffff:127.0.0.1")
 _LOG_HINT = "Its own output is in the instance's log."
 
+_SERVER: Final = "the model's server"  #: in errors, once it has been ready
+
 _HOST: Final = "127.0.0.1"
 
 
@@ -82,6 +84,10 @@ _PORT_HINT: Final = (
     "The program must listen on 127.0.0.1, on the port that {port} in `command` stands for, as in "
     'command: [uvicorn, app:app, --port, "{port}"]; the variable SAGEMAKER_BIND_TO_PORT has it too.'
 )
+_HEALTH_HINT: Final = (
+    "Name a path that answers 200 in model.yaml (health: /health), and that of requests where it is"
+    " not /invocations (predict: /predict)."
+)
 #: As the first word of a command: the model's own Python, else that of the PATH, else ours.
 _PYTHONS: Final = ("python", "python3")
 
@@ -103,6 +109,9 @@ class ForeignServer(WatchedProcess):
     """Use: `start`, then connect to `port`. `gone(error)` is called when it ends without a
     request."""
 
+    port_hint = _PORT_HINT
+    health_hint = _HEALTH_HINT
+
     def __init__(self, context: LoadContext, gone: Callable[[PenstockError], None]) -> None:
         super().__init__(context)
         self.port = free_port()
@@ -121,7 +130,7 @@ class ForeignServer(WatchedProcess):
                 "the model names no command to run",
                 hint="Give `command` in model.yaml, or map the image to a command.",
             )
-        model_dir, timeout_s = self._context.model_dir, self._context.startup_timeout_s
+        model_dir = self._context.model_dir
         argv = [
             part.replace("{port}", str(self.port)).replace("{model_dir}", str(model_dir))
             for part in self._context.description.command
@@ -130,20 +139,34 @@ class ForeignServer(WatchedProcess):
             found = shutil.which(argv[0], path=environment.get("PATH"))
             argv[0] = self._context.interpreter or found or sys.executable
         self._spawn(argv, _with_programs(environment, self._context.interpreter), model_dir, walls)
+        await self._begin(argv[0])
+
+    async def _begin(self, program: str) -> None:
+        """Waits until what was spawned is healthy. Raises ModelError; then it has ended."""
+        timeout_s = self._context.startup_timeout_s
         try:
-            await asyncio.wait_for(self._until_healthy(argv[0]), timeout_s)
+            await asyncio.wait_for(self._until_healthy(program), timeout_s)
         except TimeoutError:
             await shielded(self.close())
             raise ModelError(
                 "load-timeout",
                 f"{self._name}: {self.path} on port {self.port} was not 200 within {timeout_s:g} s;"
                 f" {self._last_seen()}",
-                hint=_PORT_HINT,
+                hint=self.port_hint,
             ) from None
         except BaseException:
             await shielded(self.close())
             raise
         self._healthy = True
+
+    @property
+    def pids(self) -> list[int]:
+        """Processes whose memory and time are the server's, with all below them."""
+        return [self.pid] if self.pid else []
+
+    def place_of(self, shown: Path) -> Path:
+        """The path of a shown folder, as the server sees it."""
+        return shown
 
     def _spawn(
         self,
@@ -199,7 +222,7 @@ class ForeignServer(WatchedProcess):
             with suppress(TimeoutError):  # the end of the program ends the pause
                 await asyncio.wait_for(self._gone.wait(), step.pause_s)
         status = self._status() or 0
-        words = f"{self._name}: {program} ended with status {status} before {self.path} answered"
+        words = f"{self._name}: {self._end_of(program, status)} before {self.path} answered"
         # The guard reports a signal as a shell does (128 + number), unless the guard was killed
         # itself.
         if status and not is_crash(128 - status if status > 128 else status):
@@ -246,10 +269,9 @@ class ForeignServer(WatchedProcess):
             return ModelError(
                 "health-refused",
                 words,
-                hint="Name a path that answers 200 in model.yaml (health: /health), and that of "
-                "requests where it is not /invocations (predict: /predict).",
+                hint=self.health_hint,
             )
-        return ModelError("listens-elsewhere", words, hint=_PORT_HINT)
+        return ModelError("listens-elsewhere", words, hint=self.port_hint)
 
     def _status(self) -> int | None:
         return self._process.poll() if self._process else None
@@ -262,10 +284,13 @@ class ForeignServer(WatchedProcess):
             self._on_gone(
                 ModelError(
                     "worker-died",
-                    f"{self._name}: the model's server ended with status {status}",
+                    f"{self._name}: {self._end_of(_SERVER, status or 0)}",
                     hint=_LOG_HINT,
                 )
             )
+
+    def _end_of(self, program: str, status: int) -> str:
+        return f"{program} ended with status {status}"
 
     def kill(self) -> None:
         """Ends the program and all it started, by closing the guard's standard input."""

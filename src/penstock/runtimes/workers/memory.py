@@ -12,6 +12,9 @@ from pathlib import Path
 
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
+#: First processes of containers: an engine's children, though this process's models run in them.
+adopted: set[int] = set()
+
 
 def own_bytes(pid: int) -> int:
     """Its private memory: without file pages, which others share."""

@@ -1,0 +1,107 @@
+"""Containers on a machine: which engine runs them, what each may use, which are left behind.
+
+A container belongs to an attendant: the process that started it and removes it. Its label names
+the attendant by process id and start time, so that a later process with the same id is another one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+AUTO: Final = "auto"
+OFF: Final = "off"
+#: In the order in which they are tried. Podman comes first: it needs no daemon, and no right over
+#: the whole machine.
+ENGINES: Final = ("podman", "docker")
+CHOICES: Final = (AUTO, *ENGINES, OFF)
+
+#: What starts beside the container (the engine's client, the attendant, a forwarder: some 50 MiB),
+#: and what the instance's own process grows by. A container that had all the rest would push the
+#: instance over its limit before it meets its own.
+_BESIDE_BYTES: Final = 96 * 2**20
+#: Less than this runs no server; an instance that is smaller than its own process has no rest.
+_MEMORY_BYTES_MIN: Final = 32 * 2**20
+#: Room for the threads of libraries of models on any machine, and far from enough for a fork bomb.
+PROCESSES_MAX: Final = 4096
+_KILLED: Final = 137  #: 128 + SIGKILL, as a shell reports it
+
+
+@dataclass(frozen=True, slots=True)
+class EngineObserved:
+    """What was seen of an engine on this machine."""
+
+    name: str
+    version: str = ""
+    fault: str = ""  #: why it can't be used; "" = it can
+
+    @property
+    def words(self) -> str:
+        return f"{self.name}: {self.fault}" if self.fault else f"{self.name} {self.version}"
+
+
+@dataclass(frozen=True, slots=True)
+class EngineDecision:
+    """`engine`: its name; "" = images are not run. `reason`: chosen | switched-off | none-usable |
+    none-installed."""
+
+    engine: str
+    reason: str
+    words: str  #: for people
+
+
+def candidates(choice: str) -> tuple[str, ...]:
+    """The engines that a setting (`CHOICES`) allows, the preferred one first."""
+    if choice == OFF:
+        return ()
+    return ENGINES if choice == AUTO else (choice,)
+
+
+def choose_engine(choice: str, seen: Sequence[EngineObserved]) -> EngineDecision:
+    """`seen`: the installed ones among `candidates(choice)`, in their order."""
+    if choice == OFF:
+        return EngineDecision("", "switched-off", "images are not run (containers.engine = off)")
+    for each in seen:
+        if not each.fault:
+            others = [one.words for one in seen if one.fault and one is not each]
+            return EngineDecision(each.name, "chosen", "; ".join([each.words, *others]))
+    if seen:
+        faults = "; ".join(each.words for each in seen)
+        return EngineDecision("", "none-usable", f"images are not run: {faults}")
+    sought = " or ".join(candidates(choice))
+    return EngineDecision("", "none-installed", f"images are not run: there is no {sought} here")
+
+
+def container_memory_bytes(instance_bytes: int, own_bytes: int) -> int:
+    """The limit of a container whose instance has `instance_bytes` (0 = not limited), and whose
+    instance's own processes take `own_bytes`. So a container that takes too much ends alone."""
+    if not instance_bytes:
+        return 0
+    return max(instance_bytes - own_bytes - _BESIDE_BYTES, _MEMORY_BYTES_MIN)
+
+
+def why_it_ended(status: int, *, out_of_memory: bool, memory_bytes: int) -> str:
+    """What a container's exit status says. Engines don't always notice that the kernel killed one
+    for its memory, so a kill of unknown origin names the limit, too."""
+    limit = f"its limit of memory, {memory_bytes / 2**20:.0f} MiB" if memory_bytes else ""
+    if out_of_memory:
+        return f"the container was killed beyond {limit or 'the memory that there is'}"
+    if status == _KILLED:
+        return f"the container was killed (SIGKILL){f', maybe beyond {limit}' if limit else ''}"
+    return f"the container ended with status {status}"
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerObserved:
+    """One of this server's containers."""
+
+    name: str
+    attendant: str  #: "PID:START" of the process that removes it; "" = it says none
+
+
+def left_behind(
+    seen: Iterable[ContainerObserved], is_alive: Callable[[str], bool]
+) -> tuple[str, ...]:
+    """The names of containers whose attendant is dead, sorted."""
+    return tuple(sorted(each.name for each in seen if not is_alive(each.attendant)))

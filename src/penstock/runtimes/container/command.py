@@ -1,0 +1,112 @@
+"""The options of `podman run` and `docker run` for a container that serves a model.
+
+It has no capability of its own unless the operator gives it one, cannot gain any, and has one
+loopback port of this machine: or none, and no network, where its owner asks for isolation.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from penstock.core.machine.containers import PROCESSES_MAX
+from penstock.errors import ModelError
+from penstock.runtimes.container.engine import ENDPOINT, OWNER
+
+PORT_INSIDE: Final = 8080  #: SageMaker's contract
+#: Where SageMaker shows one model, and the models of a container with Mode MultiModel.
+MODEL: Final = "/opt/ml/model"
+MODELS: Final = "/opt/ml/models"
+#: A server of thousands of connections has enough; more than the user may have, none starts.
+_FILES_MAX: Final = 65_536
+#: Half of the memory, as the kernel gives a tmpfs: PyTorch's workers pass tensors there, and the
+#: engines' own 64 MiB are too few.
+_SHARED_MEMORY: Final = 0.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSpec:
+    """A container to start. `image`: its id, so that nothing is pulled."""
+
+    image: str
+    name: str
+    owner: str
+    copy_name: str
+    port: int  #: of this machine's loopback, which leads to PORT_INSIDE
+    shown: Path | None  #: the folder that is shown, for reading; None: the image has its model
+    shown_as: str = MODEL
+    isolated: bool = False  #: no network
+    memory_bytes: int = 0  #: 0 = not limited
+    cores: float = 0.0  #: 0 = not limited
+    capabilities: tuple[str, ...] = ()
+
+
+def run_options(spec: RunSpec) -> list[str]:
+    """All that stands behind `run --name NAME`, up to the image, which is asked to `serve`."""
+    network = ["--network", "none"]
+    published = ["--publish", f"127.0.0.1:{spec.port}:{PORT_INSIDE}"]
+    options = [
+        "--pull", "never", "--log-driver", "none", "--label", f"{OWNER}={spec.owner}",
+        "--label", f"{ENDPOINT}={spec.copy_name}", *(network if spec.isolated else published),
+        "--cap-drop", "all", "--security-opt", "no-new-privileges",
+        "--pids-limit", str(PROCESSES_MAX), *_limit("nofile", resource.RLIMIT_NOFILE, _FILES_MAX),
+        *_limit("nproc", resource.RLIMIT_NPROC, PROCESSES_MAX),
+    ]  # fmt: skip
+    for capability in spec.capabilities:
+        options += ["--cap-add", capability]
+    if spec.memory_bytes:
+        limit, shared = str(spec.memory_bytes), str(int(spec.memory_bytes * _SHARED_MEMORY))
+        options += ["--memory", limit, "--memory-swap", limit, "--shm-size", shared]
+    if 0 < spec.cores < (os.cpu_count() or 1):
+        options += ["--cpus", f"{spec.cores:g}"]
+    if spec.shown is not None:
+        source = _quoted(f"src={spec.shown}")
+        options += ["--mount", f"type=bind,{source},dst={spec.shown_as},ro"]
+    return [*options, spec.image, "serve"]
+
+
+def _limit(name: str, kind: int, most: int) -> list[str]:
+    """The engines' own limits may be above what this user may give, and then nothing starts."""
+    _, hard = resource.getrlimit(kind)
+    value = most if hard == resource.RLIM_INFINITY else min(most, hard)
+    return ["--ulimit", f"{name}={value}:{value}"]
+
+
+def _quoted(field: str) -> str:
+    """One field of a list that is parted by commas."""
+    return '"{}"'.format(field.replace('"', '""')) if "," in field or '"' in field else field
+
+
+def container_environment(variables: Mapping[str, str], *, offline: bool) -> dict[str, str]:
+    """The model's own variables, and those that the contract adds."""
+    added = {"SAGEMAKER_BIND_TO_PORT": str(PORT_INSIDE)}
+    return {**added, **({"SAGEMAKER_BATCH": "true"} if offline else {}), **variables}
+
+
+def parted(
+    environment: Mapping[str, str], engines_own: Mapping[str, str]
+) -> tuple[str, dict[str, str]]:
+    """(lines of an --env-file, variables that only the engine's own environment can pass).
+
+    Neither is seen in a list of processes, as arguments would be. A file has no way to write a
+    value of several lines. Raises ModelError (`environment-invalid`) where such a value would
+    change how the engine itself works.
+    """
+    lines, passed = [], {}
+    for name, value in environment.items():
+        if "\n" not in value:
+            lines.append(f"{name}={value}\n")
+        elif name in engines_own or name.startswith(("LD_", "DOCKER_", "CONTAINER")):
+            raise ModelError(
+                "environment-invalid",
+                f"the variable {name} has a value of several lines, which the container's engine"
+                " would read itself",
+                hint="Give it another name, or a value of one line.",
+            )
+        else:
+            passed[name] = value
+    return "".join(lines), passed

@@ -1,0 +1,132 @@
+"""Podman or Docker by its command line: whether it is there and works, images, what is left over.
+
+Both take the same commands and options for all that is done here. All functions block, and none
+waits longer for an engine than `_ANSWER_S_MAX`.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from penstock.core.machine.containers import (
+    ContainerObserved,
+    EngineDecision,
+    EngineObserved,
+    candidates,
+    choose_engine,
+    left_behind,
+)
+from penstock.runtimes.container.settings import ContainerSettings
+
+OWNER: Final = "penstock.owner"  #: label: the server, as `ContainerSettings.owner`
+ENDPOINT: Final = "penstock.endpoint"  #: label: endpoint and variant
+ATTENDANT: Final = "penstock.attendant"  #: label: the process that removes the container
+
+#: A daemon that starts takes some seconds; one that answers nothing for longer is of no use.
+_ANSWER_S_MAX: Final = 30.0
+_LOOK_S_MAX: Final = 10.0  #: for whether it works at all: a server that ends waits for that
+_VERSION: Final = {
+    "podman": ("info", "--format", "{{.Version.Version}}"),
+    "docker": ("version", "--format", "{{.Server.Version}}"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """An image that an engine has."""
+
+    engine: str  #: path of the engine's program
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
+class _EngineAnswer:
+    text: str
+    fault: str = ""  #: why the answer is none, or not whole
+
+
+def decide(settings: ContainerSettings) -> EngineDecision:
+    """Which engine runs images on this machine, or why none does."""
+    installed = [name for name in candidates(settings.engine) if shutil.which(name)]
+    seen = []
+    for name in installed:
+        answer = _ask([name, *_VERSION[name]], s_max=_LOOK_S_MAX)
+        seen.append(EngineObserved(name, answer.text, answer.fault))
+    return choose_engine(settings.engine, seen)
+
+
+def find_image(settings: ContainerSettings, image: str) -> Image | None:
+    """The image in the first engine that has it. Nothing is pulled. Where no engine is installed,
+    this costs a look at the PATH."""
+    for name in candidates(settings.engine):
+        program = shutil.which(name)
+        if program is None or image.startswith("-"):
+            continue
+        found = _ask([program, "image", "inspect", "--format", "{{.Id}}", image])
+        if found.text and not found.fault:
+            return Image(program, found.text)
+    return None
+
+
+def pid_of(engine: str, name: str) -> int:
+    """The first process of a running container, as this machine numbers it; 0: it does not run."""
+    answer = _ask([engine, "container", "inspect", "--format", "{{.State.Pid}}", name])
+    return int(answer.text) if answer.text.isdigit() else 0
+
+
+def remove(engine: str, name: str) -> None:
+    """Kills the container and removes it. One that is not there is no error."""
+    _ask([engine, "kill", name])
+    _ask([engine, "rm", "--force", "--volumes", name])
+
+
+def remove_left_behind(engine: str, owner: str) -> tuple[str, ...]:
+    """Removes this server's containers whose attendant was killed, and returns their names."""
+    listed = _ask([engine, "ps", "--all", "--quiet", "--filter", f"label={OWNER}={owner}"])
+    if not listed.text:
+        return ()
+    form = f'{{{{.Name}}}} {{{{index .Config.Labels "{ATTENDANT}"}}}}'
+    asked = [engine, "container", "inspect", "--format", form, *listed.text.split()]
+    seen = []
+    for line in _ask(asked).text.splitlines():  # without those that have gone meanwhile
+        name, _, attendant = line.partition(" ")
+        seen.append(ContainerObserved(name.lstrip("/"), attendant))
+    found = left_behind(seen, _is_alive)
+    for name in found:
+        remove(engine, name)
+    return found
+
+
+def _is_alive(attendant: str) -> bool:
+    pid, _, started = attendant.partition(":")
+    return bool(started) and pid.isdigit() and started_at(int(pid)) == started
+
+
+def started_at(pid: int) -> str:
+    """When a process began, in the kernel's own number; "" = there is none."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return ""
+    return stat.rpartition(")")[2].split()[19]  # the name before it may hold spaces
+
+
+def _ask(argv: Sequence[str], *, s_max: float = _ANSWER_S_MAX) -> _EngineAnswer:
+    try:
+        done = subprocess.run(
+            argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=s_max, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return _EngineAnswer("", f"it did not answer within {s_max:g} s")
+    except OSError as error:
+        return _EngineAnswer("", error.strerror or str(error))
+    text, fault = done.stdout.decode("utf-8", "replace").strip(), ""
+    if done.returncode:
+        lines = done.stderr.decode("utf-8", "replace").strip().splitlines()
+        fault = lines[-1] if lines else f"it ended with status {done.returncode}"
+    return _EngineAnswer(text, fault)

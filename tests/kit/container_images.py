@@ -1,0 +1,160 @@
+"""A real image, made of this Python without a registry, and what an engine says of containers.
+
+The image has an interpreter, its standard library, the libraries that these need, and the servers
+of this folder. An engine keeps it under a name that follows from its content.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import io
+import os
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+_KIT = Path(__file__).parent
+_SERVERS = ("image_server.py", "multi_model_server.py")
+_LEFT_OUT = re.compile(
+    r"/(test|tests|site-packages|dist-packages|__pycache__|config-[^/]*|idlelib|ensurepip|tkinter"
+    r"|lib2to3|pydoc_data)(/|$)"
+)
+_NEEDS = re.compile(r"(/\S+) \(0x")
+#: The skip, as tests/conftest.py lists it.
+NO_ENGINE = "no container engine: {}"
+
+
+def engine() -> str:
+    """The engine's program; skips where none runs a container."""
+    why = _why_none()
+    if why:
+        pytest.skip(NO_ENGINE.format(why))
+    return "podman"
+
+
+@functools.cache
+def _why_none() -> str:
+    """Why Podman can't run a container here; "" = it can. Debian's needs runc beside it."""
+    if shutil.which("podman") is None:
+        return "podman is missing"
+    tried = subprocess.run(["podman", "info"], capture_output=True, text=True, check=False)
+    if tried.returncode:
+        return f"podman info says {tried.stderr.strip()[-200:]}"
+    try:
+        tag = image()
+    except subprocess.CalledProcessError as error:
+        return f"podman import says {error.stderr.decode()[-200:]}"
+    tried = subprocess.run(
+        ["podman", "run", "--rm", "--network", "none", "--cap-drop", "all", "--ulimit",
+         "nofile=1024:1024", "--ulimit", "nproc=1024:1024", "--memory", "64m", "--env",
+         "END_WITH=0", tag, "serve"],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    return "" if "begins" in tried.stdout else f"podman run says {tried.stderr.strip()[-200:]}"
+
+
+@functools.cache
+def image(user: str = "0") -> str:
+    """The name of the image, which is made where the engine has none of this content."""
+    archive = _archive()
+    name = f"localhost/penstock-tests:{hashlib.sha256(archive).hexdigest()[:16]}-{user}"
+    if subprocess.run(["podman", "image", "exists", name], check=False).returncode:
+        entry = f'ENTRYPOINT ["{_executable()}", "/servers/{_SERVERS[0]}"]'
+        subprocess.run(
+            ["podman", "import", "--change", entry, "--change", "ENV PYTHONUNBUFFERED=1",
+             "--change", f"USER {user}", "-", name],
+            input=archive, capture_output=True, check=True,
+        )  # fmt: skip
+    return name
+
+
+@contextlib.contextmanager
+def in_place_of_python() -> Iterator[None]:
+    """Gives the image the name of the one that the page of containers begins with, where the engine
+    has none of that name: there is no registry here. The name is taken away again."""
+    name = "docker.io/library/python:3.12-slim"
+    if not subprocess.run(["podman", "image", "exists", name], check=False).returncode:
+        yield
+        return
+    engine_says("tag", image(), name)
+    try:
+        yield
+    finally:
+        engine_says("untag", image(), name)
+
+
+def _executable() -> str:
+    return os.path.realpath(sys.executable)
+
+
+def _archive() -> bytes:
+    """The same bytes each time, for the same Python and the same servers."""
+    library = Path(sysconfig.get_path("stdlib"))
+    modules = [library, *sorted(library.rglob("*"))]
+    kept = [each for each in modules if not _LEFT_OUT.search(str(each))]
+    libraries = _shared(_executable()).union(
+        *(_shared(str(each)) for each in kept if each.suffix == ".so")
+    )
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w") as archive:
+        for path in (*map(str, kept), _executable(), *sorted(libraries)):
+            _add(archive, Path(path), Path(os.path.realpath(path)) if path in libraries else None)
+        link = tarfile.TarInfo("usr/local/bin/python")
+        link.type, link.linkname = tarfile.SYMTYPE, _executable()
+        archive.addfile(link)
+        for name in _SERVERS:
+            _add(archive, Path("/servers") / name, _KIT / name)
+        folder = tarfile.TarInfo("tmp")
+        folder.type, folder.mode = tarfile.DIRTYPE, 0o1777
+        archive.addfile(folder)
+    return out.getvalue()
+
+
+def _add(archive: tarfile.TarFile, place: Path, content: Path | None = None) -> None:
+    facts = archive.gettarinfo(str(content or place), arcname=str(place))
+    facts.mtime = facts.uid = facts.gid = 0
+    facts.uname = facts.gname = ""
+    facts.mode |= 0o444
+    if facts.isreg():
+        with (content or place).open("rb") as file:
+            archive.addfile(facts, file)
+    else:
+        archive.addfile(facts)
+
+
+def _shared(program: str) -> set[str]:
+    """The shared libraries that a program loads, the loader among them."""
+    told = subprocess.run(["ldd", program], capture_output=True, text=True, check=False).stdout
+    return set(_NEEDS.findall(told))
+
+
+def containers(label: str = "penstock.endpoint") -> dict[str, str]:
+    """Name -> value of the label, for all containers that have it, whether they run or not."""
+    ids = engine_says("ps", "--all", "--quiet", "--filter", f"label={label}").split()
+    form = f'{{{{.Name}}}} {{{{index .Config.Labels "{label}"}}}}'
+    asked = ["podman", "container", "inspect", "--format", form, *ids]
+    # One that goes meanwhile is left out.
+    told = subprocess.run(asked, capture_output=True, text=True, check=False).stdout if ids else ""
+    return dict(line.split(maxsplit=1) for line in told.splitlines())
+
+
+def containers_of(endpoint: str) -> list[str]:
+    return sorted(
+        name for name, value in containers().items() if value.partition("/")[0] == endpoint
+    )
+
+
+def engine_says(*words: str) -> str:
+    """Raises CalledProcessError."""
+    return subprocess.run(
+        ["podman", *words], capture_output=True, text=True, check=True
+    ).stdout.strip()

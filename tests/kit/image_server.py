@@ -1,0 +1,131 @@
+"""The server in the image of `container_images.py`: SageMaker's contract, with what goes wrong.
+
+`image_server.py serve`: variables say how it starts, a request's body says what it does.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+MODEL = Path("/opt/ml/model")
+STARTED = time.monotonic()
+GO_ON = threading.Event()
+
+
+def way_out(address: str) -> str:
+    try:
+        socket.create_connection((address, 80), 3).close()
+    except OSError as error:
+        return f"{type(error).__name__} {error.errno}"
+    return "open"
+
+
+def may_write(path: str) -> str:
+    try:
+        Path(path).write_text("x")
+    except OSError as error:
+        return str(error.errno)
+    return "written"
+
+
+def capabilities() -> dict[str, str]:
+    fields = (line.partition(":") for line in Path("/proc/self/status").read_text().splitlines())
+    return {name: value.strip() for name, _, value in fields}
+
+
+DOES: dict[str, Callable[[str], Any]] = {
+    "facts": lambda _: {
+        "argv": sys.argv[1:],
+        "user": os.getuid(),
+        "files": {each.name: each.read_text() for each in MODEL.glob("*")},
+        "environment": dict(os.environ),
+        "status": capabilities(),
+        "interfaces": sorted(os.listdir("/sys/class/net")),
+    },
+    "out": way_out,
+    "write": may_write,
+    "take": lambda mib: len(bytearray(b"x") * (int(mib) << 20)),
+    "die": lambda status: os._exit(int(status)),
+    "kill": lambda _: os.kill(os.getpid(), signal.SIGKILL),
+    "print": lambda count: sys.stdout.write("spam " * 20 * int(count)),
+    "sleep": lambda seconds: time.sleep(float(seconds)),
+    "go": lambda _: GO_ON.set(),
+    "pid": lambda _: Path("/proc/self/stat").read_text().split()[0],
+}
+
+
+class Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        slow_s = float(os.environ.get("PING_AFTER_S", "0"))
+        late = time.monotonic() < STARTED + slow_s
+        status = 503 if late else int(os.environ.get("PING", "200"))
+        self.say(status if self.path == "/ping" else 404, b"")
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        asked = body.decode() if body.startswith(b"!") else ""
+        if self.path != "/invocations":
+            self.say(404, b"")
+        elif body.startswith(b"["):
+            self.say(200, body)
+        elif asked.startswith("!stream"):
+            self.stream(asked.partition(" ")[2])
+        elif asked:
+            what, _, detail = asked[1:].partition(" ")
+            self.say(200, json.dumps(DOES[what](detail)).encode())
+        else:
+            seen = {name.lower(): value for name, value in self.headers.items()}
+            self.say(200, json.dumps({"body": body.decode(), "headers": seen}).encode())
+
+    def stream(self, end: str) -> None:
+        """One piece, and another one once a request has said `go`; `end`: "die" comes before it."""
+        self.send_response(200)
+        self.send_header("Content-Type", "text/plain")
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        self.wfile.write(b"3\r\none\r\n")
+        GO_ON.wait()
+        GO_ON.clear()
+        if end == "die":
+            os._exit(5)
+        self.wfile.write(b"3\r\ntwo\r\n0\r\n\r\n")
+
+    def say(self, status: int, body: bytes) -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: Any) -> None: ...
+
+
+class ImageServer(ThreadingHTTPServer):
+    request_queue_size = 128
+
+
+def main() -> None:
+    print("the server begins", flush=True)
+    if "END_WITH" in os.environ:
+        print("there is no such weights file", flush=True)
+        sys.exit(int(os.environ["END_WITH"]))
+    if os.environ.get("SAGEMAKER_MULTI_MODEL") == "true":
+        models = str(Path(__file__).with_name("multi_model_server.py"))
+        os.execv(sys.executable, [sys.executable, models, "8080", "0.0.0.0"])
+    ImageServer(("0.0.0.0", 8080), Handler).serve_forever()
+
+
+if __name__ == "__main__":
+    main()

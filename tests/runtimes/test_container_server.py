@@ -1,0 +1,150 @@
+"""One container from start to end, without an instance: what it is given, how its start may fail,
+and that it ends with whoever started it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import os
+import signal
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tests.kit.container_images import containers, containers_of, engine, image
+from tests.kit.polling import until
+
+from penstock.artifacts.cache.cache import ArtifactCache
+from penstock.artifacts.prepare import prepare
+from penstock.artifacts.sources.source import ArtifactSettings, ArtifactSource
+from penstock.errors import ModelError, PenstockError
+from penstock.runtimes.base import LoadContext, Payload, PayloadReply, PayloadRuntime
+from penstock.runtimes.container.command import MODEL, RunSpec, parted, run_options
+from penstock.runtimes.container.settings import ContainerSettings
+from penstock.runtimes.loader import load_payload_runtime
+from penstock.runtimes.workers.memory import adopted
+from penstock.wire.frames import RequestMeta, encode_request_meta
+
+MIB = 2**20
+SPEC = RunSpec(image="i", name="n", owner="o", copy_name="e/v", port=9, shown=Path("/m"))
+
+
+def pairs(spec: RunSpec) -> set[tuple[str, str]]:
+    options = run_options(spec)
+    return set(itertools.pairwise(options))
+
+
+def test_a_container_has_no_right_and_one_port() -> None:
+    found = pairs(SPEC)
+    assert {("--cap-drop", "all"), ("--security-opt", "no-new-privileges")} <= found
+    assert {("--publish", "127.0.0.1:9:8080"), ("--pull", "never")} <= found
+    assert ("--mount", f"type=bind,src=/m,dst={MODEL},ro") in found
+    assert run_options(SPEC)[-2:] == ["i", "serve"]
+    assert not {name for name, _ in found} & {"--network", "--memory", "--cap-add"}
+
+
+def test_limits_and_isolation_are_asked_for() -> None:
+    found = pairs(replace(SPEC, memory_bytes=100 * MIB, isolated=True, capabilities=("SETUID",)))
+    assert {("--memory", "104857600"), ("--memory-swap", "104857600")} <= found
+    assert {("--network", "none"), ("--cap-add", "SETUID"), ("--shm-size", "52428800")} <= found
+    assert "--publish" not in {name for name, _ in found}
+
+
+def test_a_comma_in_a_path_parts_no_options() -> None:
+    found = pairs(replace(SPEC, shown=Path('/a,b"c')))
+    assert ("--mount", f'type=bind,"src=/a,b""c",dst={MODEL},ro') in found
+
+
+def test_variables_of_several_lines_go_through_the_clients_environment() -> None:
+    assert parted({"A": "x # y", "B": "1\n2"}, {"PATH": "/bin"}) == ("A=x # y\n", {"B": "1\n2"})
+    for name in ("PATH", "LD_PRELOAD", "DOCKER_HOST"):
+        with pytest.raises(ModelError, match=name):
+            parted({name: "1\n2"}, {"PATH": "/bin"})
+
+
+class Heard:
+    """What a listener heard of lane 0."""
+
+    def __init__(self) -> None:
+        self.lost: list[str] = []
+        self.ready = 0
+
+    def lane_lost(self, lane: int, error: PenstockError) -> None:
+        if lane == 0:
+            self.lost.append(error.message)
+
+    def lane_ready(self, lane: int) -> None:
+        self.ready += lane == 0
+
+    def lane_failed(self, lane: int, error: PenstockError) -> None: ...
+
+
+def context(folder: Path, **more: object) -> LoadContext:
+    engine()
+    settings = ArtifactSettings(containers=ContainerSettings(engine="podman", owner="of-tests"))
+    found = prepare(ArtifactSource(image=image()), ArtifactCache(folder / "cache"), settings)
+    made = LoadContext(
+        model_dir=found.root, description=found.description, endpoint_name=folder.name,
+        variant_name="v", cores=1.0, memory_bytes_max=0, startup_timeout_s=60.0,
+        container_owner="of-tests",
+    )  # fmt: skip
+    return replace(made, **more)
+
+
+@contextlib.asynccontextmanager
+async def running(asked: LoadContext, heard: Heard) -> AsyncIterator[PayloadRuntime]:
+    runtime = await load_payload_runtime(asked, heard)
+    try:
+        yield runtime
+    finally:
+        await runtime.close()
+        assert containers_of(asked.endpoint_name) == []
+
+
+async def said(runtime: PayloadRuntime, body: bytes) -> PayloadReply:
+    done: asyncio.Future[list[PayloadReply]] = asyncio.get_running_loop().create_future()
+    meta = encode_request_meta(RequestMeta(content_type="application/json"))
+    runtime.invoke(0, [Payload(meta, body)], done.set_result)  # type: ignore[arg-type]
+    return (await done)[0]
+
+
+async def test_one_that_never_answers_is_given_up_in_time(tmp_path: Path) -> None:
+    never = context(tmp_path, startup_timeout_s=5.0, environment={"PING": "503"})
+    with pytest.raises(ModelError) as caught:
+        async with running(never, Heard()):
+            pass
+    assert caught.value.code == "load-timeout"
+    assert "/ping answered 503" in caught.value.message
+    assert "the server begins" in caught.value.message, "the log's last lines"
+    assert "0.0.0.0:8080" in caught.value.hint
+    assert containers_of(tmp_path.name) == []
+
+
+async def test_its_memory_counts_and_its_attendants_death_is_its_own(tmp_path: Path) -> None:
+    heard = Heard()
+    async with running(context(tmp_path), heard) as runtime:
+        attendant, inside = runtime.pids  # type: ignore[attr-defined]
+        assert inside in adopted
+        assert (await said(runtime, b"x")).error is None
+        [name] = containers_of(tmp_path.name)
+        os.kill(attendant, signal.SIGKILL)
+        await until(lambda: name not in containers(), "it is removed", 60)
+        await until(lambda: heard.ready == 1, "another one serves", 60)
+        assert inside not in adopted
+        assert (await said(runtime, b"x")).error is None
+
+
+async def test_what_it_prints_by_the_megabyte_holds_nobody_up(tmp_path: Path) -> None:
+    lines: list[str] = []
+    async with running(context(tmp_path, log=lines.append), Heard()) as runtime:
+        assert (await said(runtime, b"!print 50000")).error is None
+        assert (await said(runtime, b"x")).error is None
+
+
+async def test_accelerators_are_refused_by_name(tmp_path: Path) -> None:
+    with pytest.raises(ModelError) as caught:
+        async with running(context(tmp_path, accelerators=1), Heard()):
+            pass
+    assert caught.value.code == "container-accelerators"
