@@ -22,6 +22,7 @@ from penstock.runtimes.generation.adapter_files import AdapterFiles, read_adapte
 from penstock.runtimes.generation.base import (
     AT_START,
     LENGTH,
+    LOGPROBS_MAX,
     STOP,
     EngineRequest,
     GenerationEngine,
@@ -36,6 +37,7 @@ from penstock.runtimes.openvino_genai.adapters import (
     HEAD_SIZE,
     graph_with_adapters,
 )
+from penstock.runtimes.openvino_genai.scores import PromptScores, needs_scores
 from penstock.runtimes.openvino_genai.structured import (
     GrammarCheck,
     constraint_of,
@@ -64,7 +66,8 @@ class OpenVinoGenAiEngine(GenerationEngine):
     "precision", "eos_ids", "positions_max" and "adapters", folders by their keys."""
 
     name = "openvino_genai"
-    logprobs_max = 0
+    logprobs_max = LOGPROBS_MAX
+    scores_prompts = True
     has_grammars = True
     adapters = AT_START
 
@@ -96,19 +99,17 @@ class OpenVinoGenAiEngine(GenerationEngine):
         adapters: dict[str, str] = settings.get("adapters") or {}
         self._numbers = {key: at for at, key in enumerate(adapters, start=1)}
         self._stride = vocabulary
-        with tempfile.TemporaryDirectory() as scratch:
-            if adapters:
-                graph_with_adapters(
-                    model_dir,
-                    _adapters(adapters),
-                    Path(scratch),
-                    graph=MODEL_FILE,
-                    stride=vocabulary,
-                )
-                model_dir = Path(scratch)
-            self._pipeline = _pipeline(
-                library, model_dir, tokenizer, scheduling, _properties(settings)
+        self._scratch = tempfile.TemporaryDirectory()  # the graph may be read again, for scores
+        if adapters:
+            base, model_dir = model_dir, Path(self._scratch.name)
+            graph_with_adapters(
+                base, _adapters(adapters), model_dir, graph=MODEL_FILE, stride=vocabulary
             )
+        properties = _properties(settings)
+        self._pipeline = _pipeline(library, model_dir, tokenizer, scheduling, properties)
+        self._scores = PromptScores(
+            model_dir / MODEL_FILE, properties, told=None if self.cache_tokens else 0
+        )
         self._grammars = GrammarCheck(library)
         self._tools = ToolFormats(prompts.template, prompts.special_texts())
         self._handles: dict[int, Any] = {}
@@ -118,11 +119,18 @@ class OpenVinoGenAiEngine(GenerationEngine):
 
     @property
     def has_work(self) -> bool:
-        return bool(self._handles)
+        return bool(self._handles) or self._scores.has_work
 
     def add(self, request: EngineRequest) -> None:
+        ids = self._marked(request)
+        if request.tokens_new_max:
+            self._generate(request, ids)
+        if needs_scores(request):
+            self._scores.add(request, ids)
+
+    def _generate(self, request: EngineRequest, ids: list[int]) -> None:
         config = self._config(request)
-        prompt = _tensor(self._marked(request))
+        prompt = _tensor(ids)
         try:
             self._handles[request.ident] = self._pipeline.add_request(request.ident, prompt, config)
         except RuntimeError as error:
@@ -153,6 +161,7 @@ class OpenVinoGenAiEngine(GenerationEngine):
         return self._tools.reader(chat, json_schema)
 
     def cancel(self, ident: int) -> None:
+        self._scores.drop(ident)
         handle = self._handles.pop(ident, None)
         if handle is not None:
             handle.cancel()
@@ -162,6 +171,14 @@ class OpenVinoGenAiEngine(GenerationEngine):
                 self._running = 0
 
     def step(self) -> Sequence[StepOutput]:
+        made = self._stepped() if self._handles else []
+        outputs = [each for each in made if not self._scores.knows(each.ident)]
+        for each in made:
+            if self._scores.knows(each.ident):
+                self._scores.follow(each)
+        return outputs + self._scores.take(wait=not self._handles)
+
+    def _stepped(self) -> list[StepOutput]:
         self._pipeline.step()
         metrics = self._pipeline.get_metrics()
         self._running = metrics.scheduled_requests

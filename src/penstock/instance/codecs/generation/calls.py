@@ -36,7 +36,8 @@ class GeneratedChoice:
     """One sequence of an answer, as far as it has come."""
 
     __slots__ = (
-        "calls", "finish", "pieces", "prompt_text", "seed", "special", "texts", "token_ids",
+        "calls", "finish", "pieces", "prompt_pieces", "prompt_text", "seed", "special", "texts",
+        "token_ids",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -44,6 +45,8 @@ class GeneratedChoice:
         self.texts: list[str] = []
         self.token_ids: list[int] = []
         self.pieces: list[Any] = []  #: for each token: [text, log-probability, likeliest tokens]
+        #: The same for each token of the prompt, with the index of its first character
+        self.prompt_pieces: list[Any] = []
         self.special: set[int] = set()  #: indexes of special tokens
         self.seed = 0
         self.finish = ""
@@ -64,6 +67,7 @@ class GeneratedChoice:
             self.special.add(len(self.token_ids) + at)
         self.token_ids += event.get("t", ())
         self.pieces += event.get("l", ())
+        self.prompt_pieces += event.get("k", ())
         self.seed = event.get("s", self.seed)
         self.prompt_text = event.get("h", self.prompt_text)
         self.finish = finish_of(event) or ""

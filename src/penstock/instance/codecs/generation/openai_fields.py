@@ -28,7 +28,7 @@ from penstock.instance.codecs.generation.calls import (
 )
 from penstock.instance.codecs.generation.openai_parameters import REFUSED
 from penstock.runtimes.generation.base import Sampling
-from penstock.runtimes.generation.limits import OPENAI, Limit, checked
+from penstock.runtimes.generation.limits import OPENAI, TOKENS_MAX, Limit, checked
 
 NAMES: Final = {
     "tokens_new_max": "max_tokens",
@@ -231,12 +231,17 @@ def missing(name: str) -> CallerError:
     )
 
 
+#: A prompt alone may come back.
+_ECHO: Final = {"tokens_new_max": Limit(0, TOKENS_MAX, whole=True)}
+
+
 def openai_checked(settings: dict[str, Any], names: dict[str, str]) -> Sampling:
     """`limits.checked` with OpenAI's table and words."""
     if settings.get("top_p") == 0 and not isinstance(settings["top_p"], bool):
         # The smallest nucleus is the likeliest token; but engines need a share above 0.
         settings = settings | {"top_p": None, "top_k": 1}
-    return checked(settings, names, limits=OPENAI, words=OpenAiWords())
+    limits = OPENAI | _ECHO if settings.get("echo") else OPENAI
+    return checked(settings, names, limits=limits, words=OpenAiWords())
 
 
 def _shown(value: object) -> str:
