@@ -30,7 +30,7 @@ def engine(model: Path, adapters: dict[str, Path] | None = None, **changed: Any)
     settings: dict[str, Any] = {
         "eos_ids": [EOS], "positions_max": 512, "context_tokens_max": 0, "sequences_max": 16,
         "tokens_batched_max": 64, "chunked_prefill": True, "prefix_caching": True,
-        "cache_bytes": 8 << 20, "precision": "f32", "threads": 1,
+        "repeatable": False, "cache_bytes": 8 << 20, "precision": "f32", "threads": 1,
         "options": {"KV_CACHE_PRECISION": "f32"},
         "adapters": {key: str(folder) for key, folder in (adapters or {}).items()},
     }  # fmt: skip

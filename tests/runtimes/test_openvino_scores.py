@@ -176,7 +176,8 @@ def test_answers_are_the_same_beside_prompts_that_are_scored(made: Any) -> None:
     assert [each.token_ids for each in both[: len(plain)]] == alone
     for at, each in enumerate(both[len(plain) :]):
         assert each.token_ids == (alone[at] if at % 2 else [])
-        assert each.prompt is not None and len(each.prompt) == len(PROMPTS[at])
+        assert each.prompt is not None
+        assert len(each.prompt) == len(PROMPTS[at])
 
 
 def test_one_that_is_cancelled_makes_room_and_brings_nothing(made: Any) -> None:
@@ -203,7 +204,8 @@ def test_an_adapters_sequences_are_scored_with_it(folder: Path, tmp_path: Path) 
         request.adapter = adapter
         requests.append(request)
     base, own = answered(adapted, requests)
-    assert base.prompt is not None and own.prompt is not None
+    assert base.prompt is not None
+    assert own.prompt is not None
     assert base.prompt[5].logprob != pytest.approx(own.prompt[5].logprob, abs=0.01)
     for each in (base, own):
         # The engine chose the likeliest, so in its own numbers too it is.
@@ -225,7 +227,8 @@ def test_a_graph_that_can_not_be_loaded_fails_its_requests_alone(
     while fresh.has_work:
         for output in fresh.step():
             found[output.ident].add(output)
-    assert found[1].error is not None and found[1].error.code == "logprobs-failed"
+    assert found[1].error is not None
+    assert found[1].error.code == "logprobs-failed"
     assert (len(found[2].token_ids), found[2].error) == (4, None)
 
 

@@ -289,7 +289,7 @@ def _explain(error: BaseException, init: dict[str, Any]) -> PenstockError:
 
 
 def _about(loaded: tuple[GenerationEngine, Prompts]) -> dict[str, Any]:
-    engine, _ = loaded
+    engine, prompts = loaded
     return {
         "engine": engine.name,
         "context_tokens_max": engine.context_tokens_max,
@@ -298,6 +298,7 @@ def _about(loaded: tuple[GenerationEngine, Prompts]) -> dict[str, Any]:
         "logprobs_max": engine.logprobs_max,
         "scores_prompts": engine.scores_prompts,
         "adapters": engine.adapters,
+        "sampling": dict(prompts.sampling),
     }
 
 

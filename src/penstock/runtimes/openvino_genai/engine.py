@@ -13,6 +13,7 @@ import json
 import math
 import tempfile
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,9 @@ BLOCK_TOKENS = 32
 _TEMPERATURE_MIN = 1e-5
 _CONTEXT_TOKENS = 4096  #: where neither the settings nor the model's configuration name one
 MODEL_FILE = "openvino_model.xml"
+#: The property for keys and values in the cache. With 8 bits, its default, the scales of keys hold
+#: for a whole block, so they depend on how many of its tokens came in one step.
+_KV = "KV_CACHE_PRECISION"
 
 
 def load(model_dir: Path, settings: dict[str, Any]) -> tuple[OpenVinoGenAiEngine, Prompts]:
@@ -77,7 +81,9 @@ class OpenVinoGenAiEngine(GenerationEngine):
         self._eos_ids: list[int] = settings["eos_ids"]
         sequences_max = int(settings["sequences_max"])
         context = settings["context_tokens_max"] or settings["positions_max"] or _CONTEXT_TOKENS
-        blocks = _blocks(model_dir, settings, context, sequences_max)
+        properties = _properties(settings)
+        kept = str(properties.get(_KV, "u8"))
+        blocks = _blocks(model_dir, settings, context, kept)
         # One block is reserved: the library ends a sequence one token before the last block is
         # full.
         self.context_tokens_max = min(context, (blocks - 1) * BLOCK_TOKENS)
@@ -85,11 +91,13 @@ class OpenVinoGenAiEngine(GenerationEngine):
         scheduling.num_kv_blocks = blocks
         scheduling.cache_size = 0
         scheduling.max_num_seqs = sequences_max
-        scheduling.dynamic_split_fuse = bool(settings["chunked_prefill"])
+        # A prompt that is read in parts is cut where the others of a step leave room.
+        chunked = bool(settings["chunked_prefill"] and not settings["repeatable"])
+        scheduling.dynamic_split_fuse = chunked
         scheduling.enable_prefix_caching = bool(settings["prefix_caching"])
         self.cache_tokens = blocks * BLOCK_TOKENS if settings["prefix_caching"] else 0
         batched = int(settings["tokens_batched_max"])
-        if not settings["chunked_prefill"]:
+        if not chunked:
             # A prompt is processed whole or not at all
             batched = max(batched, self.context_tokens_max)
         scheduling.max_num_batched_tokens = batched
@@ -99,13 +107,13 @@ class OpenVinoGenAiEngine(GenerationEngine):
         adapters: dict[str, str] = settings.get("adapters") or {}
         self._numbers = {key: at for at, key in enumerate(adapters, start=1)}
         self._stride = vocabulary
+        self._default_penalty = prompts.sampling.get("repetition_penalty")
         self._scratch = tempfile.TemporaryDirectory()  # the graph may be read again, for scores
         if adapters:
             base, model_dir = model_dir, Path(self._scratch.name)
             graph_with_adapters(
                 base, _adapters(adapters), model_dir, graph=MODEL_FILE, stride=vocabulary
             )
-        properties = _properties(settings)
         self._pipeline = _pipeline(library, model_dir, tokenizer, scheduling, properties)
         self._scores = PromptScores(
             model_dir / MODEL_FILE, properties, told=None if self.cache_tokens else 0
@@ -122,6 +130,10 @@ class OpenVinoGenAiEngine(GenerationEngine):
         return bool(self._handles) or self._scores.has_work
 
     def add(self, request: EngineRequest) -> None:
+        penalty = request.sampling.repetition_penalty
+        if request.adapter and penalty == self._default_penalty:
+            # It is not known whether the request named it; nobody is refused for the default.
+            request.sampling = replace(request.sampling, repetition_penalty=1.0)
         ids = self._marked(request)
         if request.tokens_new_max:
             self._generate(request, ids)
@@ -276,13 +288,13 @@ def _pipeline(
             str(model_dir), tokenizer, scheduling, "CPU", **properties
         )
     except Exception as error:  # RuntimeError, and pybind's own kinds
-        cache = properties.get("KV_CACHE_PRECISION")
+        cache = properties.get(_KV)
         if cache is not None and "kvcache type" in str(error):
             raise ModelError(
                 "engine-options",
-                f"KV_CACHE_PRECISION {cache} does not go with this processor's arithmetic for the "
+                f"{_KV} {cache} does not go with this processor's arithmetic for the "
                 f"model: {_words(error)}",
-                hint="Set precision: f32 in model.yaml, or leave KV_CACHE_PRECISION out.",
+                hint=f"Set precision: f32 in model.yaml, or leave {_KV} out.",
             ) from None
         raise ModelError(
             "model-failed",
@@ -307,14 +319,33 @@ def _properties(settings: dict[str, Any]) -> dict[str, Any]:
     if settings["threads"]:
         properties["INFERENCE_NUM_THREADS"] = int(settings["threads"])
     properties.update(settings["options"])
+    if settings["repeatable"]:
+        exact = properties.get("INFERENCE_PRECISION_HINT") or _own_precision()
+        if properties.setdefault(_KV, exact) != exact:
+            raise ModelError(
+                "engine-options",
+                f"{_KV} {properties[_KV]} rounds keys and values, and repeatable: true keeps them "
+                f"as they are computed ({exact})",
+                hint="Leave one of the two out of model.yaml.",
+            )
+        if exact == "f32":
+            # Activations that are rounded to 8 bits would make a difference of the last bit larger.
+            properties.setdefault("DYNAMIC_QUANTIZATION_GROUP_SIZE", 0)
     return properties
 
 
-def _blocks(model_dir: Path, settings: dict[str, Any], context: int, sequences_max: int) -> int:
+def _own_precision() -> str:
+    """What OpenVINO computes in on this processor, where nobody says more."""
+    import openvino as ov
+
+    return str(ov.Core().get_property("CPU", "INFERENCE_PRECISION_HINT").to_string())
+
+
+def _blocks(model_dir: Path, settings: dict[str, Any], context: int, precision: str) -> int:
     """As many blocks as the cache's bytes hold, but no more than all sequences at full length
-    need."""
-    needed = sequences_max * (math.ceil(context / BLOCK_TOKENS) + 1)
-    size = _block_bytes(model_dir, settings)
+    need. `precision`: of keys and values."""
+    needed = int(settings["sequences_max"]) * (math.ceil(context / BLOCK_TOKENS) + 1)
+    size = _block_bytes(model_dir, settings, precision)
     held = int(settings["cache_bytes"]) // size
     if held < 2:
         raise ModelError(
@@ -326,13 +357,12 @@ def _blocks(model_dir: Path, settings: dict[str, Any], context: int, sequences_m
     return min(needed, held)
 
 
-def _block_bytes(model_dir: Path, settings: dict[str, Any]) -> int:
+def _block_bytes(model_dir: Path, settings: dict[str, Any], precision: str) -> int:
     """Bytes of the keys and values of a block's tokens in all layers, in the CPU's format."""
     config = json.loads((model_dir / "config.json").read_bytes())
     heads = int(config["num_attention_heads"])
     kv_heads = int(config.get("num_key_value_heads") or heads)
     head_size = int(config.get("head_dim") or int(config["hidden_size"]) // heads)
-    precision = str(settings["options"].get("KV_CACHE_PRECISION", "u8"))
     width = {"f32": 4, "f16": 2, "bf16": 2}.get(precision, 1)
     # With 8 bits each head of a token has a scale and a zero point, 4 bytes each.
     head_bytes = head_size * width + (8 if width == 1 else 0)

@@ -332,10 +332,11 @@ def scores(logits: np.ndarray, ids: Sequence[int], top: int) -> list[TokenScore]
 
 def _likeliest(rows: np.ndarray, top: int) -> np.ndarray:
     """[tokens, top]: ids, the likeliest first and of equals the smallest."""
-    if top == 0:
-        return np.zeros((len(rows), 0), dtype=np.int64)
+    best: np.ndarray = np.zeros((len(rows), 0), dtype=np.int64)
     if top == 1:
-        return rows.argmax(axis=1)[:, None]
-    found = np.sort(np.argpartition(rows, -top, axis=1)[:, -top:], axis=1)
-    order = np.argsort(-np.take_along_axis(rows, found, axis=1), axis=1, kind="stable")
-    return np.take_along_axis(found, order, axis=1)
+        best = np.argmax(rows, axis=1, keepdims=True)
+    elif top:
+        found = np.sort(np.argpartition(rows, -top, axis=1)[:, -top:], axis=1)
+        order = np.argsort(-np.take_along_axis(rows, found, axis=1), axis=1, kind="stable")
+        best = np.take_along_axis(found, order, axis=1)
+    return best

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Self
 
@@ -27,6 +27,8 @@ class Served:
     version: str
     new_id: Callable[[], str]  #: makes an id that is unique on this server
     now_s: Callable[[], int]  #: seconds since 1970
+    #: Fields of `Sampling` that the model gives where a request gives none
+    sampling: Mapping[str, float] = field(default_factory=dict)
 
     def named(self, name: str) -> Self:
         return replace(self, name=name)

@@ -36,7 +36,7 @@ TOKENS_NEW: Final = 16  #: default if the request has none, as at OpenAI
 def decode(parsed: dict[str, Any], served: Served, *, stream: bool) -> GenerationCall:
     """Raises CallerError with the parameter's name in OpenAI's form."""
     check_parameters("completions", parsed)
-    settings = settings_of(parsed)
+    settings = settings_of(parsed, served)
     settings["echo"] = flag(parsed, "echo")
     settings["logprobs"] = parsed.get("logprobs")
     settings["prompt_scored"] = settings["echo"] and settings["logprobs"] is not None

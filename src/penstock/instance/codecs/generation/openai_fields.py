@@ -51,11 +51,16 @@ NAMES: Final = {
 }
 
 
-def settings_of(parsed: dict[str, Any]) -> dict[str, Any]:
-    """Fields of `Sampling` as the request has them."""
+#: OpenAI's, where neither the request nor the model says more.
+_DEFAULTS: Final = {"temperature": 1.0}
+
+
+def settings_of(parsed: dict[str, Any], served: Served) -> dict[str, Any]:
+    """Fields of `Sampling` as the request has them, else as the model does."""
     settings = {field: parsed.get(name) for field, name in NAMES.items()}
-    if settings["temperature"] is None:
-        settings["temperature"] = 1.0
+    for field, value in {**_DEFAULTS, **served.sampling}.items():
+        if settings[field] is None:
+            settings[field] = value
     if settings["top_k"] == -1:  # in vLLM, -1 means all tokens
         settings["top_k"] = 0
     if settings["special_shown"] is not None:

@@ -14,16 +14,17 @@ from typing import Any, Final
 from penstock.errors import CallerError
 from penstock.instance.codecs.generation.calls import unsupported
 
+_BY_DEFAULT: Final = "by default that of the model's generation_config.json"
 _SAMPLING: Final = {
     "model": "the endpoint, or one of its target models or components",
     "stream": "server-sent events",
-    "temperature": "0 to 2; 0 takes the likeliest token",
-    "top_p": "0 to 1",
-    "top_k": "0 or -1: all tokens",
-    "min_p": "0 to 1",
+    "temperature": f"0 to 2; 0 takes the likeliest token; {_BY_DEFAULT}, else 1",
+    "top_p": f"0 to 1; {_BY_DEFAULT}",
+    "top_k": f"0 or -1: all tokens; {_BY_DEFAULT}",
+    "min_p": f"0 to 1; {_BY_DEFAULT}",
     "presence_penalty": "-2 to 2",
     "frequency_penalty": "-2 to 2",
-    "repetition_penalty": "above 0",
+    "repetition_penalty": f"above 0; {_BY_DEFAULT}",
     "seed": "the same seed gives the same answer",
     "stop": "up to 16 texts",
     "stop_token_ids": "up to 16 tokens; they are left out of the text unless "
@@ -40,7 +41,10 @@ _SAMPLING: Final = {
     "structured_outputs": "one of `json` (a schema), `json_object`, `regex`, `choice` (texts), "
     "`grammar` (EBNF as in GBNF)",
 }
-_LOGPROBS_MAX: Final = "the likeliest tokens, as many as the engine knows"
+_LOGPROBS_MAX: Final = (
+    "so many of the likeliest tokens, as the model has them before temperature and penalties; up "
+    "to 20, of runtime `paced` none"
+)
 _FORMAT: Final = "`text`, `json_object` or `json_schema`"
 _TOOLS_READ: Final = {
     "tools": "functions, up to 128",
