@@ -212,6 +212,16 @@ def test_an_adapters_sequences_are_scored_with_it(folder: Path, tmp_path: Path) 
         assert [top[0][0] for top in each.top] == each.token_ids
 
 
+def test_one_prompt_that_fails_takes_no_other_with_it(made: Any) -> None:
+    requests = [
+        asked(at, prompt, 0, logprobs=1, prompt_scored=True) for at, prompt in enumerate(PROMPTS)
+    ]
+    requests[2].prompt = [BOS, VOCABULARY + 5]
+    answers = answered(made, requests)
+    failed = [None if each.error is None else each.error.code for each in answers]
+    assert failed == [None, None, "logprobs-failed", None, None, None, None]
+
+
 @pytest.fixture
 def fresh(folder: Path) -> Any:
     return engine(folder)
@@ -230,6 +240,17 @@ def test_a_graph_that_can_not_be_loaded_fails_its_requests_alone(
     assert found[1].error is not None
     assert found[1].error.code == "logprobs-failed"
     assert (len(found[2].token_ids), found[2].error) == (4, None)
+
+
+def test_where_memory_is_short_a_second_copy_of_the_weights_is_not_loaded(
+    fresh: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as short:
+        short.setattr("penstock.runtimes.openvino_genai.scores.available_bytes", lambda: 1000)
+        (refused,) = answered(fresh, [asked(1, PROMPTS[0], 0, logprobs=1, prompt_scored=True)])
+    assert refused.error is not None
+    assert (refused.error.code, refused.error.status) == ("logprobs-no-memory", 503)
+    assert prompt_scores(fresh, PROMPTS[:1], 1)[0][1].logprob is not None
 
 
 def test_the_graph_goes_when_nobody_needs_it(fresh: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from pathlib import Path
 from typing import Any
 
@@ -112,15 +111,24 @@ def evaluated(folder: Path, tmp_path: Path, arguments: str) -> dict[str, list[di
     return found
 
 
-def test_lm_eval_has_the_likelihoods_that_the_model_has(server: Server, tmp_path: Path) -> None:
+#: What names a model's tokens: its folder, or the server itself, which lm-eval asks for them.
+TOKENIZERS = {
+    "folder": "base_url={url}/v1/completions,tokenizer={model}",
+    "server": "base_url={url}/endpoints/evaluated/openai/v1/completions",
+}
+
+
+@pytest.mark.parametrize("tokenizer", TOKENIZERS)
+def test_lm_eval_has_the_likelihoods_that_the_model_has(
+    server: Server, tmp_path: Path, tokenizer: str
+) -> None:
     model = write_model(tmp_path / "model")
     settings = json.loads((model / "tokenizer_config.json").read_text())
     settings["tokenizer_class"] = "PreTrainedTokenizerFast"  # as transformers writes it
     (model / "tokenizer_config.json").write_text(json.dumps(settings))
     server.deploy("evaluated", model)
-    arguments = (
-        f"model=evaluated,base_url={server.url}/v1/completions,tokenizer={model},num_concurrent=2"
-    )
+    named = TOKENIZERS[tokenizer].format(url=server.url, model=model)
+    arguments = f"model=evaluated,num_concurrent=2,{named}"
     seen = evaluated(write_tasks(tmp_path / "tasks"), tmp_path, arguments)
     for document, sample in zip(QUESTIONS, seen["chosen"], strict=True):
         before = tokens(model, str(document["question"]))
@@ -136,4 +144,3 @@ def test_lm_eval_has_the_likelihoods_that_the_model_has(server: Server, tmp_path
         assert math.isfinite(float(first))
     assert [len(each["resps"]) for each in seen["written"]] == [1] * len(QUESTIONS)
     server.client("sagemaker").delete_endpoint(EndpointName="evaluated")
-    assert os.listdir(tmp_path / "out")

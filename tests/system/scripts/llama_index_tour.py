@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import json
 import sys
+from typing import Literal
 
 from llama_index.core.llms import ChatMessage
 from llama_index.core.tools import FunctionTool
 from llama_index.embeddings.openai_like import OpenAILikeEmbedding
 from llama_index.llms.openai_like import OpenAILike
+from pydantic import BaseModel, Field
 
 BASE, MODEL, EMBEDDER = sys.argv[1:4]
+
+
+class IndexedOrder(BaseModel):
+    size: Literal["small", "large"] = Field(description="How large it is.")
+    count: int = Field(ge=1, le=20)
 
 
 def place_order(size: str, count: int) -> str:
@@ -36,10 +43,12 @@ def main() -> None:
         == completes.complete("Once").text,
     }
     called = chats.chat_with_tools(
-        [FunctionTool.from_defaults(place_order)], user_msg="A large order", tool_required=True
+        [FunctionTool.from_defaults(place_order, fn_schema=IndexedOrder)],
+        user_msg="A large order",
+        tool_required=True,
     )
     (call, *_) = chats.get_tool_calls_from_response(called)
-    seen["tool"] = [call.tool_name, isinstance(call.tool_kwargs["size"], str)]
+    seen["tool"] = [call.tool_name, call.tool_kwargs["size"] in ("small", "large")]
     embeds = OpenAILikeEmbedding(
         model_name=EMBEDDER, api_base=f"{BASE}/v1", api_key="any", max_retries=0
     )

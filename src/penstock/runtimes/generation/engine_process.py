@@ -299,6 +299,7 @@ def _about(loaded: tuple[GenerationEngine, Prompts]) -> dict[str, Any]:
         "scores_prompts": engine.scores_prompts,
         "adapters": engine.adapters,
         "sampling": dict(prompts.sampling),
+        "special_tokens": {name: text or None for name, text in prompts.special_tokens().items()},
     }
 
 

@@ -36,6 +36,7 @@ class Prompts:
     tokenizer: Any
     #: Fields of `Sampling` that the model's files give where a request gives none
     sampling: Mapping[str, float] = MappingProxyType({})
+    _settings: Mapping[str, Any] = MappingProxyType({})  #: of the tokenizer
 
     def __init__(self, model_dir: Path, *, chat_template: str = "") -> None:
         """`chat_template`: a file below `model_dir` that replaces the model's own. Raises
@@ -172,7 +173,7 @@ class Prompts:
                     add_generation_prompt=chat.get("add_generation_prompt", True),
                     tools=tools,
                     documents=None,
-                    **self._special_tokens(),
+                    **self.special_tokens(),
                     **arguments,
                 )
             )
@@ -201,7 +202,8 @@ class Prompts:
                 )
         return ids
 
-    def _special_tokens(self) -> dict[str, str]:
+    def special_tokens(self) -> dict[str, str]:
+        """Their texts by the names of a tokenizer's settings; "" for one that is not there."""
         found = {}
         for name in ("bos_token", "eos_token", "unk_token", "pad_token"):
             token = self._settings.get(name)

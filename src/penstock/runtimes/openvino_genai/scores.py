@@ -25,7 +25,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from penstock.errors import ModelError, kind_of, plain
+from penstock.errors import ModelError, NotNowError, PenstockError, kind_of, plain
 from penstock.runtimes.generation.base import LENGTH, EngineRequest, StepOutput, TokenScore
 from penstock.runtimes.workers.failures import log_traceback
 
@@ -36,6 +36,8 @@ LOGITS_BYTES_MAX: Final = 64 << 20
 FOLLOWED_MAX: Final = 4
 #: After so long without a request the graph's memory is given back.
 IDLE_S_MAX: Final = 120.0
+#: Weights take so many times their file while they are brought into the processor's form.
+_ROOM: Final = 2
 #: The engine's thread has other work: it looks again after this.
 _PAUSE_S: Final = 0.005
 
@@ -159,7 +161,7 @@ class _Worker:
                 break
             prompts.append(follower)
         if prompts:
-            self._tried([each.request.ident for each in prompts], self._read_prompts, prompts)
+            self._tried([each.request.ident for each in prompts], self._read_together, prompts)
         for each in rest:
             if isinstance(each, StepOutput):
                 self._tried([each.ident], self._follow, each)
@@ -170,20 +172,35 @@ class _Worker:
         """An error is the answer to these sequences, and ends nothing else."""
         try:
             work(value)
+        except PenstockError as error:
+            refused = error
         except Exception as error:  # of the library, which has its own kinds
             log_traceback(error)
             words = f"log-probabilities can't be computed: {kind_of(error)}: {plain(error, 300)}"
             refused = ModelError("logprobs-failed", words)
-            for ident in idents:
-                self._forget(ident)
-                self.done.put(StepOutput(ident, [], error=refused))
+        else:
+            return
+        for ident in idents:
+            self._forget(ident)
+            self.done.put(StepOutput(ident, [], error=refused))
 
     def _loaded(self) -> _Graph:
         if self._graph is None:
+            _check_room(self._model_file)
             self._graph = _Graph(self._model_file, self._properties)
         return self._graph
 
-    def _read_prompts(self, prompts: list[_Scored]) -> None:
+    def _read_together(self, prompts: list[_Scored]) -> None:
+        graph = self._loaded()
+        try:
+            self._read_prompts(graph, prompts)
+        except Exception:
+            if len(prompts) == 1:
+                raise
+            for each in prompts:  # one of them may be the reason
+                self._tried([each.request.ident], self._read_together, [each])
+
+    def _read_prompts(self, graph: _Graph, prompts: list[_Scored]) -> None:
         rows = [each.unread for each in prompts]
         width = max(map(len, rows))
         padded = np.zeros((len(rows), width), dtype=np.int64)
@@ -191,7 +208,7 @@ class _Worker:
         for at, row in enumerate(rows):
             padded[at, : len(row)], real[at, : len(row)] = row, 1
         found: list[list[TokenScore]] = [[TokenScore(None, [])] for _ in rows]
-        for start, logits in self._loaded().reading().parts(padded, real):
+        for start, logits in graph.reading().parts(padded, real):
             for at, each in enumerate(prompts):
                 size = len(each.unread)
                 here = logits[at, : max(0, size - start)]
@@ -256,6 +273,31 @@ class _Worker:
                 last = each.held.pop()
                 self._tried([last.ident], self._follow, last)
                 return
+
+
+def _check_room(model_file: Path) -> None:
+    """Raises NotNowError where a second copy of the weights would have no room: the engine and its
+    sequences would die with it."""
+    weights = model_file.with_suffix(".bin").stat().st_size
+    available = available_bytes()
+    if available is not None and weights * _ROOM > available:
+        raise NotNowError(
+            "logprobs-no-memory",
+            f"log-probabilities need a second copy of the weights, about {weights >> 20} MiB, and "
+            f"{available >> 20} MiB of memory are left",
+            hint="Send the request again later, or leave out logprobs; a smaller engine.cache_mb "
+            "in model.yaml makes room, too.",
+        )
+
+
+def available_bytes() -> int | None:
+    """The machine's free memory; None where it does not tell."""
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+    except OSError:
+        return None
+    found = [int(line.split()[1]) for line in lines if line.startswith("MemAvailable:")]
+    return found[0] << 10 if found else None
 
 
 def _fits(prompts: list[_Scored], other: _Scored) -> bool:
