@@ -1,5 +1,4 @@
-"""The same request again: equal to the bit where nothing is cached; what the cache and others may
-change, and with which setting they do not."""
+"""The same request again: equal to the bit where nothing is cached; what the cache may change."""
 
 from __future__ import annotations
 
@@ -47,49 +46,6 @@ def test_an_answer_repeats_itself_without_a_prefix_cache(tmp_path: Path) -> None
         assert told[0]["prompt_tokens_details"] == {"cached_tokens": 0}
         assert "prompt_tokens_details" not in told[1], "the library does not tell, and 0 is wrong"
         client.close()
-
-
-def in_company(client: StreamClient, copy: int, at: int) -> dict[str, Any]:
-    """The answer to one prompt, beside prompts of other lengths that come before and after it, some
-    with its beginning."""
-    asked = {"max_tokens": 16, "temperature": 0, "logprobs": 0, "ignore_eos": True}
-    others = [("other words, " * 20)[: 10 + 37 * number + 5 * at] for number in range(at % 5)]
-    others += [PROMPTS[5][: 40 + 9 * at] + "and so on" for _ in range(at % 3)]
-    middle = len(others) // 2
-    prompts = [*others[:middle], PROMPTS[5], *others[middle:]]
-    begun = [client.begin(copy, asked | {"prompt": each}, **COMPLETIONS) for each in prompts]
-    answers = [client.whole(each).json["choices"][0] for each in begun]
-    return dict(answers[middle])
-
-
-@pytest.mark.parametrize("precision", ["", "f32"])
-def test_an_answer_repeats_itself_in_any_company_where_that_is_set(
-    tmp_path: Path, precision: str
-) -> None:
-    """Prompts are cached, and longer than a step beside others would have room for."""
-    engine = {"repeatable": True, "options": {}, "tokens_batched_max": 128}
-    model = write_model(tmp_path / "model", engine=engine, int8=True)
-    settings = model / "model.yaml"
-    described = json.loads(settings.read_text()) | {"precision": precision}
-    settings.write_text(json.dumps(described))
-    with instance(tmp_path) as running:
-        client = StreamClient(running.path)
-        client.serve(1, model)
-        seen = [in_company(client, 1, at) for at in range(20)]
-        client.close()
-    assert [each["text"] for each in seen] == [seen[0]["text"]] * 20
-    for each in seen:
-        near = pytest.approx(seen[0]["logprobs"]["token_logprobs"], abs=ROUNDING)
-        assert each["logprobs"]["token_logprobs"] == near
-
-
-def test_a_rounded_cache_and_answers_that_repeat_themselves_contradict(tmp_path: Path) -> None:
-    engine = {"repeatable": True, "options": {"KV_CACHE_PRECISION": "u8"}}
-    with instance(tmp_path) as running:
-        client = StreamClient(running.path)
-        told = json.dumps(client.load(1, write_model(tmp_path / "model", engine=engine)))
-        client.close()
-    assert "KV_CACHE_PRECISION u8 rounds keys and values" in told
 
 
 def test_a_cache_in_another_precision_than_the_arithmetic_says_why(tmp_path: Path) -> None:

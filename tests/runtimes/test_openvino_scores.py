@@ -17,6 +17,7 @@ from tests.runtimes.test_openvino_adapters import engine
 
 from penstock.errors import PenstockError
 from penstock.runtimes.generation.base import EngineRequest, Sampling, StepOutput, TokenScore
+from penstock.runtimes.openvino_genai.scores import FOLLOWED_MAX
 
 pytest.importorskip("openvino_genai", reason="the extra `generate` is not installed")
 
@@ -188,9 +189,12 @@ def test_one_that_is_cancelled_makes_room_and_brings_nothing(made: Any) -> None:
     for each in requests[::2]:
         made.cancel(each.ident)
     found = {each.ident: ScoredAnswer() for each in requests}
+    worker = made._scores._worker
     while made.has_work:
         for output in made.step():
             found[output.ident].add(output)
+        followed = [each for each in list(worker._sequences.values()) if each.reading is not None]
+        assert len(followed) <= FOLLOWED_MAX
     assert [len(each.top) for each in found.values()] == [0, 40] * 5
 
 

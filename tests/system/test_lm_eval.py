@@ -113,8 +113,8 @@ def evaluated(folder: Path, tmp_path: Path, arguments: str) -> dict[str, list[di
 
 #: What names a model's tokens: its folder, or the server itself, which lm-eval asks for them.
 TOKENIZERS = {
-    "folder": "base_url={url}/v1/completions,tokenizer={model}",
-    "server": "base_url={url}/endpoints/evaluated/openai/v1/completions",
+    "folder": "base_url={url}/v1/completions,tokenizer_backend=huggingface,tokenizer={model}",
+    "server": "base_url={url}/endpoints/evaluated-server/openai/v1/completions",
 }
 
 
@@ -126,9 +126,9 @@ def test_lm_eval_has_the_likelihoods_that_the_model_has(
     settings = json.loads((model / "tokenizer_config.json").read_text())
     settings["tokenizer_class"] = "PreTrainedTokenizerFast"  # as transformers writes it
     (model / "tokenizer_config.json").write_text(json.dumps(settings))
-    server.deploy("evaluated", model)
+    server.deploy(f"evaluated-{tokenizer}", model)
     named = TOKENIZERS[tokenizer].format(url=server.url, model=model)
-    arguments = f"model=evaluated,num_concurrent=2,{named}"
+    arguments = f"model=evaluated-{tokenizer},num_concurrent=2,{named}"
     seen = evaluated(write_tasks(tmp_path / "tasks"), tmp_path, arguments)
     for document, sample in zip(QUESTIONS, seen["chosen"], strict=True):
         before = tokens(model, str(document["question"]))
@@ -143,4 +143,4 @@ def test_lm_eval_has_the_likelihoods_that_the_model_has(
         assert float(first) == pytest.approx(total, abs=1e-3)
         assert math.isfinite(float(first))
     assert [len(each["resps"]) for each in seen["written"]] == [1] * len(QUESTIONS)
-    server.client("sagemaker").delete_endpoint(EndpointName="evaluated")
+    server.client("sagemaker").delete_endpoint(EndpointName=f"evaluated-{tokenizer}")

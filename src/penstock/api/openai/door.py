@@ -172,15 +172,14 @@ def operations_of(model: Mapping[str, Any]) -> Sequence[str]:
     return (*operations, *_SCORES) if model.get("scores_pairs") else operations
 
 
-__all__ = ["INTEREST", "PREFIX", "PREFIXES", "OpenAiDoor"]
-
-
 def _within(asked: OpenAiPath) -> str | None:
     """The model that the path names."""
     if asked.endpoint is None or asked.component is None:
         return asked.endpoint
     return str(ModelName(asked.endpoint, asked.component))
 
+
+__all__ = ["INTEREST", "PREFIX", "PREFIXES", "OpenAiDoor"]
 
 #: Header names that this door needs in `Call.rare`.
 INTEREST = (

@@ -150,8 +150,8 @@ class Commands:
         if sampling.prompt_scored and not engine.scores_prompts:
             raise CallerError(
                 "parameter-unsupported",
-                f"echo with logprobs is not supported: the engine {engine.name} knows the "
-                "log-probabilities of its answer alone",
+                f"echo with logprobs is not supported: the engine {engine.name} tells none of a "
+                "prompt's log-probabilities",
                 param="prompt_scored",
             )
         if sampling.constrained and not engine.has_grammars:

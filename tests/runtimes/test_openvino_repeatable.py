@@ -1,0 +1,67 @@
+"""At temperature 0 an answer of OpenVINO's engine is the same in any company, where that is set."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.kit.generation_models import BOS, write_model
+from tests.runtimes.test_openvino_adapters import engine
+from tests.runtimes.test_openvino_scores import ScoredAnswer, answered, asked
+
+from penstock.artifacts.description.model_yaml import parse
+from penstock.errors import CallerError, ModelError
+
+pytest.importorskip("openvino_genai", reason="the extra `generate` is not installed")
+
+TIMES = 20
+#: In FP32 sums of other lengths are rounded otherwise; in BF16 nothing of that is left.
+ROUNDING = 1e-3
+
+
+def tokens(random: np.random.Generator, low: int, high: int) -> list[int]:
+    return [int(each) for each in random.integers(0, 256, int(random.integers(low, high)))]
+
+
+@pytest.mark.parametrize("precision", ["", "f32"])
+@pytest.mark.parametrize("prefix_caching", [True, False])
+def test_an_answer_repeats_itself_in_any_company(
+    tmp_path: Path, precision: str, prefix_caching: bool
+) -> None:
+    """The prompt stands between others, some with its beginning; a step has no room for all."""
+    made = engine(
+        write_model(tmp_path / "model", int8=True),
+        precision=precision,
+        prefix_caching=prefix_caching,
+        repeatable=True,
+        options={},
+        tokens_batched_max=128,
+    )
+    random = np.random.default_rng(5)
+    prompt = [BOS, *tokens(random, 150, 151)]
+    seen: list[ScoredAnswer] = []
+    for time in range(TIMES):
+        others = [[BOS, *tokens(random, 3, 200)] for _ in range(time % 5)]
+        alike = [prompt[: int(random.integers(33, 140))] + tokens(random, 5, 20)] * (time % 3)
+        requests = [
+            asked(at, each, 24, logprobs=0) for at, each in enumerate([*others, prompt, *alike])
+        ]
+        seen.append(answered(made, requests)[len(others)])
+    assert [each.token_ids for each in seen] == [seen[0].token_ids] * TIMES
+    for each in seen:
+        assert each.logprobs == pytest.approx(seen[0].logprobs, abs=ROUNDING)
+
+
+def test_a_rounded_cache_and_answers_that_repeat_themselves_contradict(tmp_path: Path) -> None:
+    model = write_model(tmp_path / "model")
+    with pytest.raises(ModelError, match="KV_CACHE_PRECISION u8 rounds keys and values") as caught:
+        engine(model, repeatable=True, options={"KV_CACHE_PRECISION": "u8"})
+    assert caught.value.code == "engine-options"
+
+
+@pytest.mark.parametrize("runtime", ["vllm", "paced"])
+def test_another_engine_refuses_the_setting_by_name(runtime: str) -> None:
+    with pytest.raises(CallerError, match="engine.repeatable is True") as caught:
+        parse(f"schema: 1\nruntime: {runtime}\ntask: text-generation\nengine: {{repeatable: true}}")
+    assert "openvino_genai" in f"{caught.value.message} {caught.value.hint}"
