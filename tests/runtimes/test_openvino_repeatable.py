@@ -62,6 +62,6 @@ def test_a_rounded_cache_and_answers_that_repeat_themselves_contradict(tmp_path:
 
 @pytest.mark.parametrize("runtime", ["vllm", "paced"])
 def test_another_engine_refuses_the_setting_by_name(runtime: str) -> None:
-    with pytest.raises(CallerError, match="engine.repeatable is True") as caught:
+    with pytest.raises(CallerError, match=r"engine\.repeatable is True") as caught:
         parse(f"schema: 1\nruntime: {runtime}\ntask: text-generation\nengine: {{repeatable: true}}")
     assert "openvino_genai" in f"{caught.value.message} {caught.value.hint}"
