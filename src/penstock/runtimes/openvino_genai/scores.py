@@ -10,7 +10,7 @@ Prompts that wait together are read as one batch. Rows end in padding, which com
 tokens and can't reach them. A sequence whose answer is followed reads its tokens as they come, with
 a state of its own; only `FOLLOWED_MAX` have one at a time, the others wait.
 
-One thread computes; all methods but those of `_Worker` are called by the engine's thread.
+One thread computes; all methods but those of `_ScoreWorker` are called by the engine's thread.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class PromptScores:
 
     def __init__(self, model_file: Path, properties: dict[str, Any], *, told: int | None) -> None:
         """`told`: `StepOutput.tokens_cached` of outputs that are made here."""
-        self._worker = _Worker(model_file, properties, told)
+        self._worker = _ScoreWorker(model_file, properties, told)
         self._awaited: dict[int, int] = {}  #: id -> outputs that have not come back
         self._thread: threading.Thread | None = None
 
@@ -118,7 +118,7 @@ class _Scored:
     request: EngineRequest
     unread: list[int]  #: tokens that its reading has not had
     logits: np.ndarray | None = None  #: [tokens of the vocabulary], behind the last one read
-    reading: _Reading | None = None
+    reading: _ScoringPass | None = None
     held: list[StepOutput] = field(default_factory=list)  #: until it may have a reading
 
     @property
@@ -126,7 +126,7 @@ class _Scored:
         return self.request.sampling.logprobs or 0
 
 
-class _Worker:
+class _ScoreWorker:
     """What the thread does."""
 
     def __init__(self, model_file: Path, properties: dict[str, Any], told: int | None) -> None:
@@ -135,7 +135,7 @@ class _Worker:
         self._model_file = model_file
         self._properties = properties
         self._told = told
-        self._graph: _Graph | None = None
+        self._graph: _ScoringGraph | None = None
         self._sequences: dict[int, _Scored] = {}
 
     def run(self) -> None:
@@ -184,10 +184,10 @@ class _Worker:
             self._forget(ident)
             self.done.put(StepOutput(ident, [], error=refused))
 
-    def _loaded(self) -> _Graph:
+    def _loaded(self) -> _ScoringGraph:
         if self._graph is None:
             _check_room(self._model_file)
-            self._graph = _Graph(self._model_file, self._properties)
+            self._graph = _ScoringGraph(self._model_file, self._properties)
         return self._graph
 
     def _read_together(self, prompts: list[_Scored]) -> None:
@@ -200,7 +200,7 @@ class _Worker:
             for each in prompts:  # one of them may be the reason
                 self._tried([each.request.ident], self._read_together, [each])
 
-    def _read_prompts(self, graph: _Graph, prompts: list[_Scored]) -> None:
+    def _read_prompts(self, graph: _ScoringGraph, prompts: list[_Scored]) -> None:
         rows = [each.unread for each in prompts]
         width = max(map(len, rows))
         padded = np.zeros((len(rows), width), dtype=np.int64)
@@ -305,7 +305,7 @@ def _fits(prompts: list[_Scored], other: _Scored) -> bool:
     return (len(prompts) + 1) * longest <= BATCH_TOKENS_MAX
 
 
-class _Graph:
+class _ScoringGraph:
     """The compiled graph; memory of its weights goes with it."""
 
     def __init__(self, model_file: Path, properties: dict[str, Any]) -> None:
@@ -318,14 +318,14 @@ class _Graph:
         self.compiled = core.compile_model(model_file, "CPU", taken | {"KV_CACHE_PRECISION": "f32"})
         self.inputs = {name for each in self.compiled.inputs for name in each.get_names()}
 
-    def reading(self) -> _Reading:
-        return _Reading(self)
+    def reading(self) -> _ScoringPass:
+        return _ScoringPass(self)
 
 
-class _Reading:
+class _ScoringPass:
     """Rows of tokens that are read from left to right."""
 
-    def __init__(self, graph: _Graph) -> None:
+    def __init__(self, graph: _ScoringGraph) -> None:
         self._inputs = graph.inputs
         self._request = graph.compiled.create_infer_request()
         self._mask: np.ndarray | None = None  #: of what was read
