@@ -11,13 +11,11 @@ from tests.runtimes.test_openvino_adapters import engine
 from tests.runtimes.test_openvino_scores import ScoredAnswer, answered, asked
 
 from penstock.artifacts.description.model_yaml import parse
-from penstock.errors import CallerError, ModelError
+from penstock.errors import CallerError
 
 pytest.importorskip("openvino_genai", reason="the extra `generate` is not installed")
 
 TIMES = 20
-#: In FP32 sums of other lengths are rounded otherwise; in BF16 nothing of that is left.
-ROUNDING = 1e-3
 
 
 def tokens(random: np.random.Generator, low: int, high: int) -> list[int]:
@@ -25,18 +23,18 @@ def tokens(random: np.random.Generator, low: int, high: int) -> list[int]:
 
 
 @pytest.mark.parametrize("precision", ["", "f32"])
-@pytest.mark.parametrize("prefix_caching", [True, False])
+@pytest.mark.parametrize("int8", [True, False])
 def test_an_answer_repeats_itself_in_any_company(
-    tmp_path: Path, precision: str, prefix_caching: bool
+    tmp_path: Path, precision: str, int8: bool
 ) -> None:
     """The prompt stands between others, some with its beginning; a step has no room for all."""
     made = engine(
-        write_model(tmp_path / "model", int8=True),
+        write_model(tmp_path / "model", int8=int8),
         precision=precision,
-        prefix_caching=prefix_caching,
         repeatable=True,
         options={},
         tokens_batched_max=128,
+        threads=2,
     )
     random = np.random.default_rng(5)
     prompt = [BOS, *tokens(random, 150, 151)]
@@ -50,14 +48,29 @@ def test_an_answer_repeats_itself_in_any_company(
         seen.append(answered(made, requests)[len(others)])
     assert [each.token_ids for each in seen] == [seen[0].token_ids] * TIMES
     for each in seen:
-        assert each.logprobs == pytest.approx(seen[0].logprobs, abs=ROUNDING)
+        assert each.logprobs == seen[0].logprobs
 
 
-def test_a_rounded_cache_and_answers_that_repeat_themselves_contradict(tmp_path: Path) -> None:
-    model = write_model(tmp_path / "model")
-    with pytest.raises(ModelError, match="KV_CACHE_PRECISION u8 rounds keys and values") as caught:
-        engine(model, repeatable=True, options={"KV_CACHE_PRECISION": "u8"})
-    assert caught.value.code == "engine-options"
+@pytest.mark.parametrize("precision", ["", "f32"])
+def test_an_answer_is_the_same_behind_one_that_is_in_the_cache(
+    tmp_path: Path, precision: str
+) -> None:
+    """The next turn of a chat finds its beginning in the cache, a part of it written token by
+    token; where it comes first, all of it is read at once."""
+    model = write_model(tmp_path / "model", int8=True)
+    first, second = (
+        engine(model, precision=precision, repeatable=True, options={}, threads=2) for _ in range(2)
+    )
+    random = np.random.default_rng(7)
+    for length in (40, 100, 150):
+        prompt = [BOS, *tokens(random, length, length + 1)]
+        (turn,) = answered(first, [asked(0, prompt, 80, logprobs=0)])
+        whole = [*prompt, *turn.token_ids, *tokens(random, 10, 40)]
+        after, alone = (
+            answered(each, [asked(1, whole, 24, logprobs=0)])[0] for each in (first, second)
+        )
+        assert after.token_ids == alone.token_ids
+        assert after.logprobs == alone.logprobs
 
 
 @pytest.mark.parametrize("runtime", ["vllm", "paced"])

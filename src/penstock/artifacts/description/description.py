@@ -179,8 +179,8 @@ class EngineKeys:
     tokens_batched_max: Annotated[int, Meta(ge=1, le=_TOKENS_MAX)] = 2048
     chunked_prefill: bool = True  #: long prompts are read in parts, between other requests' tokens
     prefix_caching: bool = True  #: prompts that begin alike share their cache blocks
-    #: the same prompt gives the same answer at temperature 0, in whatever company: keys and values
-    #: are kept as exact as they are computed (`openvino_genai` only)
+    #: at temperature 0 the same prompt gives the same answer to the bit: prompts are read whole,
+    #: without a prefix cache, and requests are computed one by one (`openvino_genai` only)
     repeatable: bool = False
     #: what a request of OpenAI's APIs gets where it names no temperature, top_p, top_k, min_p or
     #: repetition_penalty: `model` = those of generation_config.json, `openai` = OpenAI's

@@ -54,9 +54,6 @@ BLOCK_TOKENS = 32
 _TEMPERATURE_MIN = 1e-5
 _CONTEXT_TOKENS = 4096  #: where neither the settings nor the model's configuration name one
 MODEL_FILE = "openvino_model.xml"
-#: The property for keys and values in the cache. With 8 bits, its default, the scales of keys hold
-#: for a whole block, so they depend on how many of its tokens came in one step.
-_KV = "KV_CACHE_PRECISION"
 
 
 def load(model_dir: Path, settings: dict[str, Any]) -> tuple[OpenVinoGenAiEngine, Prompts]:
@@ -81,21 +78,22 @@ class OpenVinoGenAiEngine(GenerationEngine):
         self._eos_ids: list[int] = settings["eos_ids"]
         sequences_max = int(settings["sequences_max"])
         context = settings["context_tokens_max"] or settings["positions_max"] or _CONTEXT_TOKENS
-        properties = _properties(settings)
-        kept = str(properties.get(_KV, "u8"))
-        blocks = _blocks(model_dir, settings, context, kept)
+        blocks = _blocks(model_dir, settings, context, sequences_max)
         # One block is reserved: the library ends a sequence one token before the last block is
         # full.
         self.context_tokens_max = min(context, (blocks - 1) * BLOCK_TOKENS)
         scheduling = library.SchedulerConfig()
         scheduling.num_kv_blocks = blocks
         scheduling.cache_size = 0
-        scheduling.max_num_seqs = sequences_max
-        # A prompt that is read in parts is cut where the others of a step leave room.
-        chunked = bool(settings["chunked_prefill"] and not settings["repeatable"])
+        # What is computed with others, or in other parts, is rounded otherwise. Keys in 8 bits add
+        # to that: their scales hold for a block of the tokens that came in one step.
+        alone = bool(settings["repeatable"])
+        chunked = bool(settings["chunked_prefill"]) and not alone
+        caching = bool(settings["prefix_caching"]) and not alone
+        scheduling.max_num_seqs = 1 if alone else sequences_max
         scheduling.dynamic_split_fuse = chunked
-        scheduling.enable_prefix_caching = bool(settings["prefix_caching"])
-        self.cache_tokens = blocks * BLOCK_TOKENS if settings["prefix_caching"] else 0
+        scheduling.enable_prefix_caching = caching
+        self.cache_tokens = blocks * BLOCK_TOKENS if caching else 0
         batched = int(settings["tokens_batched_max"])
         if not chunked:
             # A prompt is processed whole or not at all
@@ -114,6 +112,7 @@ class OpenVinoGenAiEngine(GenerationEngine):
             graph_with_adapters(
                 base, _adapters(adapters), model_dir, graph=MODEL_FILE, stride=vocabulary
             )
+        properties = _properties(settings)
         self._pipeline = _pipeline(library, model_dir, tokenizer, scheduling, properties)
         self._scores = PromptScores(
             model_dir / MODEL_FILE, properties, told=None if self.cache_tokens else 0
@@ -288,13 +287,13 @@ def _pipeline(
             str(model_dir), tokenizer, scheduling, "CPU", **properties
         )
     except Exception as error:  # RuntimeError, and pybind's own kinds
-        cache = properties.get(_KV)
+        cache = properties.get("KV_CACHE_PRECISION")
         if cache is not None and "kvcache type" in str(error):
             raise ModelError(
                 "engine-options",
-                f"{_KV} {cache} does not go with this processor's arithmetic for the "
+                f"KV_CACHE_PRECISION {cache} does not go with this processor's arithmetic for the "
                 f"model: {_words(error)}",
-                hint=f"Set precision: f32 in model.yaml, or leave {_KV} out.",
+                hint="Set precision: f32 in model.yaml, or leave KV_CACHE_PRECISION out.",
             ) from None
         raise ModelError(
             "model-failed",
@@ -319,33 +318,14 @@ def _properties(settings: dict[str, Any]) -> dict[str, Any]:
     if settings["threads"]:
         properties["INFERENCE_NUM_THREADS"] = int(settings["threads"])
     properties.update(settings["options"])
-    if settings["repeatable"]:
-        exact = properties.get("INFERENCE_PRECISION_HINT") or _own_precision()
-        if properties.setdefault(_KV, exact) != exact:
-            raise ModelError(
-                "engine-options",
-                f"{_KV} {properties[_KV]} rounds keys and values, and repeatable: true keeps them "
-                f"as they are computed ({exact})",
-                hint="Leave one of the two out of model.yaml.",
-            )
-        if exact == "f32":
-            # Activations that are rounded to 8 bits would make a difference of the last bit larger.
-            properties.setdefault("DYNAMIC_QUANTIZATION_GROUP_SIZE", 0)
     return properties
 
 
-def _own_precision() -> str:
-    """What OpenVINO computes in on this processor, where nobody says more."""
-    import openvino as ov
-
-    return str(ov.Core().get_property("CPU", "INFERENCE_PRECISION_HINT").to_string())
-
-
-def _blocks(model_dir: Path, settings: dict[str, Any], context: int, precision: str) -> int:
+def _blocks(model_dir: Path, settings: dict[str, Any], context: int, sequences_max: int) -> int:
     """As many blocks as the cache's bytes hold, but no more than all sequences at full length
-    need. `precision`: of keys and values."""
-    needed = int(settings["sequences_max"]) * (math.ceil(context / BLOCK_TOKENS) + 1)
-    size = _block_bytes(model_dir, settings, precision)
+    need."""
+    needed = sequences_max * (math.ceil(context / BLOCK_TOKENS) + 1)
+    size = _block_bytes(model_dir, settings)
     held = int(settings["cache_bytes"]) // size
     if held < 2:
         raise ModelError(
@@ -357,12 +337,13 @@ def _blocks(model_dir: Path, settings: dict[str, Any], context: int, precision: 
     return min(needed, held)
 
 
-def _block_bytes(model_dir: Path, settings: dict[str, Any], precision: str) -> int:
+def _block_bytes(model_dir: Path, settings: dict[str, Any]) -> int:
     """Bytes of the keys and values of a block's tokens in all layers, in the CPU's format."""
     config = json.loads((model_dir / "config.json").read_bytes())
     heads = int(config["num_attention_heads"])
     kv_heads = int(config.get("num_key_value_heads") or heads)
     head_size = int(config.get("head_dim") or int(config["hidden_size"]) // heads)
+    precision = str(settings["options"].get("KV_CACHE_PRECISION", "u8"))
     width = {"f32": 4, "f16": 2, "bf16": 2}.get(precision, 1)
     # With 8 bits each head of a token has a scale and a zero point, 4 bytes each.
     head_bytes = head_size * width + (8 if width == 1 else 0)
