@@ -36,6 +36,7 @@ LOGITS_BYTES_MAX: Final = 64 << 20
 FOLLOWED_MAX: Final = 4
 #: After so long without a request the graph's memory is given back.
 IDLE_S_MAX: Final = 120.0
+_VOCABULARY: Final = 256_000  #: of a graph that does not say
 #: Weights take so many times their file while they are brought into the processor's form.
 _ROOM: Final = 2
 #: The engine's thread has other work: it looks again after this.
@@ -70,6 +71,7 @@ class PromptScores:
         """`told`: `StepOutput.tokens_cached` of outputs that are made here."""
         self._worker = _ScoreWorker(model_file, properties, told)
         self._awaited: dict[int, int] = {}  #: id -> outputs that have not come back
+        self._scored: dict[int, _Scored] = {}  #: the same sequences
         self._thread: threading.Thread | None = None
 
     @property
@@ -85,7 +87,8 @@ class PromptScores:
             self._thread = threading.Thread(target=self._worker.run, name="scores", daemon=True)
             self._thread.start()
         self._awaited[request.ident] = int(request.sampling.prompt_scored)
-        self._worker.inbox.put(_Scored(request, list(ids)))
+        scored = self._scored[request.ident] = _Scored(request, list(ids))
+        self._worker.inbox.put(scored)
 
     def follow(self, output: StepOutput) -> None:
         self._awaited[output.ident] += 1
@@ -93,6 +96,7 @@ class PromptScores:
 
     def drop(self, ident: int) -> None:
         if self._awaited.pop(ident, None) is not None:
+            self._scored.pop(ident).cancelled = True
             self._worker.inbox.put(ident)
 
     def take(self, *, wait: bool) -> list[StepOutput]:
@@ -107,7 +111,7 @@ class PromptScores:
                 continue  # cancelled meanwhile
             self._awaited[output.ident] -= 1
             if output.finish is not None or output.error is not None:
-                del self._awaited[output.ident]
+                del self._awaited[output.ident], self._scored[output.ident]
             found.append(output)
 
 
@@ -120,6 +124,7 @@ class _Scored:
     logits: np.ndarray | None = None  #: [tokens of the vocabulary], behind the last one read
     reading: _ScoringPass | None = None
     held: list[StepOutput] = field(default_factory=list)  #: until it may have a reading
+    cancelled: bool = False  #: set by the engine's thread; nobody wants what is not computed yet
 
     @property
     def top(self) -> int:
@@ -160,6 +165,7 @@ class _ScoreWorker:
                 rest.append(follower)
                 break
             prompts.append(follower)
+        prompts = [each for each in prompts if not each.cancelled]
         if prompts:
             self._tried([each.request.ident for each in prompts], self._read_together, prompts)
         for each in rest:
@@ -233,8 +239,8 @@ class _ScoreWorker:
             return
         sequence.held.append(output)
         ids = [each for one in sequence.held for each in one.token_ids]
-        alone = len(ids) <= 1 and sequence.logits is not None
-        if not alone and sequence.reading is None:
+        at_once = not ids or (len(ids) == 1 and sequence.logits is not None)
+        if not at_once and sequence.reading is None:
             if sum(each.reading is not None for each in self._sequences.values()) >= FOLLOWED_MAX:
                 return
             sequence.reading, sequence.logits = self._loaded().reading(), None
@@ -317,6 +323,9 @@ class _ScoringGraph:
         # Nothing is kept for long: rounded keys and values would only make the numbers worse.
         self.compiled = core.compile_model(model_file, "CPU", taken | {"KV_CACHE_PRECISION": "f32"})
         self.inputs = {name for each in self.compiled.inputs for name in each.get_names()}
+        vocabulary = self.compiled.output("logits").get_partial_shape()[2]
+        size = vocabulary.get_length() if vocabulary.is_static else _VOCABULARY
+        self.row_bytes = 4 * size  #: of the logits behind one token
 
     def reading(self) -> _ScoringPass:
         return _ScoringPass(self)
@@ -327,18 +336,17 @@ class _ScoringPass:
 
     def __init__(self, graph: _ScoringGraph) -> None:
         self._inputs = graph.inputs
+        self._row_bytes = graph.row_bytes
         self._request = graph.compiled.create_infer_request()
         self._mask: np.ndarray | None = None  #: of what was read
 
     def parts(self, tokens: np.ndarray, real: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
         """Reads `tokens` [rows, tokens] (`real`: 0 where one is padding) in parts; yields each
         part's first index, and its logits [rows, tokens, vocabulary] until the next one."""
-        start, size = 0, min(32, tokens.shape[1])
-        while start < tokens.shape[1]:
-            logits = self._read(tokens[:, start : start + size], real[:, start : start + size])
-            yield start, logits
-            start += size
-            size = max(1, LOGITS_BYTES_MAX // (logits[:, 0].nbytes or 1))
+        rows, count = tokens.shape
+        size = max(1, LOGITS_BYTES_MAX // (rows * self._row_bytes))
+        for start in range(0, count, size):
+            yield start, self._read(tokens[:, start : start + size], real[:, start : start + size])
 
     def _read(self, tokens: np.ndarray, real: np.ndarray) -> np.ndarray:
         rows, count = tokens.shape
