@@ -95,8 +95,8 @@ def write_source(model: LlamaForCausalLM, tokenizer: Tokenizer, folder: Path) ->
     """The model as a Hugging Face directory, which is what `penstock compile` reads."""
     defaults = model.generation_config
     defaults.max_new_tokens = 160
-    # What a request gets that names no temperature: a small model wanders at 1.
-    defaults.do_sample, defaults.temperature, defaults.top_p = True, 0.3, 0.9
+    # What a request gets that names no temperature: at 1 a small model invents prices.
+    defaults.do_sample, defaults.temperature, defaults.top_p = True, 0.1, 0.9
     model.save_pretrained(folder)
     write_tokenizer(tokenizer, folder, tokens_max=TOKENS_MAX)
 
