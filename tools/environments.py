@@ -68,7 +68,11 @@ CLIENTS: dict[str, Environment] = {
     "client-instructor": _client("instructor"),
     "client-langchain": _client("langchain-openai"),
     "client-agents": _client("openai-agents"),
-    "client-llama-index": _client("llama-index-llms-openai-like"),
+    "client-llama-index": _client(
+        "llama-index-llms-openai-like", "llama-index-embeddings-openai-like"
+    ),
+    # It reads a model's own tokenizer by transformers, which do that without PyTorch.
+    "client-lm-eval": _client("lm_eval[api]", "transformers"),
     "client-tritonclient": _client("tritonclient[grpc,http]", "numpy"),
     "client-litellm": _client("litellm", "boto3"),
     "client-sagemaker-v2": _client("sagemaker<3"),

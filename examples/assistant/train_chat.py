@@ -93,7 +93,10 @@ def _tokenizer(arguments: argparse.Namespace) -> Tokenizer:
 
 def write_source(model: LlamaForCausalLM, tokenizer: Tokenizer, folder: Path) -> None:
     """The model as a Hugging Face directory, which is what `penstock compile` reads."""
-    model.generation_config.max_new_tokens = 160
+    defaults = model.generation_config
+    defaults.max_new_tokens = 160
+    # What a request gets that names no temperature: at 1 a small model invents prices.
+    defaults.do_sample, defaults.temperature, defaults.top_p = True, 0.1, 0.9
     model.save_pretrained(folder)
     write_tokenizer(tokenizer, folder, tokens_max=TOKENS_MAX)
 

@@ -95,6 +95,26 @@ async def test_health_and_version_are_the_servers_and_health_an_endpoints_too() 
             assert (await client.ask(get(path)))[0] == 404
 
 
+SPECIAL = {"eos_token": "</s>", "bos_token": "<s>", "unk_token": None, "pad_token": None}
+WRITES = {"task": "text-generation", "generation": {"special_tokens": SPECIAL}}
+
+
+async def test_a_tokenizers_special_tokens_are_told_as_at_vllm() -> None:
+    async with door_site(model={"runtime": "x", "lanes": 1, **WRITES}) as served:
+        client = await served.client()
+        paths = ("/tokenizer_info", "/v1/tokenizer_info", "/endpoints/echo/openai/tokenizer_info")
+        for path in paths:
+            status, _, body = await client.ask(get(path))
+            told = {"tokenizer_class": "TokenizersBackend", **SPECIAL}
+            assert (status, orjson.loads(body)) == (200, told)
+        assert (await client.ask(get("/endpoints/nobody/openai/tokenizer_info")))[0] == 404
+        served.dispatcher.publish(routes(1, model=CROSS, endpoint="other"))
+        status, _, body = await client.ask(get("/tokenizer_info"))
+        assert (status, orjson.loads(body)["error"]["code"]) == (400, "model_missing")
+        assert (await client.ask(get(paths[2])))[0] == 200
+        assert (await client.ask(get("/endpoints/other/openai/tokenizer_info")))[0] == 404
+
+
 async def models(served: DoorSite) -> list[dict[str, Any]]:
     client = await served.client()
     cards = orjson.loads((await client.ask(get("/v1/models")))[2])["data"]

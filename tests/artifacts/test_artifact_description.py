@@ -95,6 +95,8 @@ def test_the_parts_of_a_description_that_only_some_models_have() -> None:
             "tokens_batched_max": 2048,
             "chunked_prefill": True,
             "prefix_caching": True,
+            "repeatable": False,
+            "sampling_defaults": "model",
             "cache_bytes": 0,
             "chat_template": "",
             "python": "",

@@ -213,7 +213,7 @@ def test_completions_whole_and_stream() -> None:
             "index": 0, "text": "Hi", "finish_reason": "stop",
             "logprobs": {
                 "tokens": ["Hi", "</s>"], "token_logprobs": [-0.5, -0.25],
-                "top_logprobs": [{"Hi": -0.5}, {}], "text_offset": [0, 2],
+                "top_logprobs": [{"Hi": -0.5}, {"</s>": -0.25}], "text_offset": [0, 2],
             },
         }],
         "usage": {

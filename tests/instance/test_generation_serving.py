@@ -335,7 +335,7 @@ def test_a_killed_engine_comes_back_and_other_models_never_notice(client: Stream
         ({"prompt": "x", "n": 65}, "invalid-parameter", "at most 64 at once"),
         ({"prompt": "x", "temperature": 2.1}, "decimal-above-max-value", "'temperature'"),
         ({"prompt": "x", "min_tokens": 9, "max_tokens": 3}, "invalid-value", "min_tokens"),
-        ({"prompt": "x", "logprobs": 5}, "logprobs-unsupported", "5 likeliest"),
+        ({"prompt": "x", "logprobs": 21}, "integer-above-max-value", "'logprobs'"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_answered_is_refused_in_the_models_name(

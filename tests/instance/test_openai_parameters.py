@@ -134,7 +134,6 @@ PLACES: dict[str, tuple[dict[str, Any], str]] = {
     "structured_outputs (other kinds)": (
         {"structured_outputs": {"structural_tag": "x"}}, "structured_outputs.structural_tag",
     ),
-    "echo (with logprobs)": ({"echo": True, "logprobs": 1}, "echo"),
     "best_of (while streaming)": ({"best_of": 2, "stream": True}, "best_of"),
     "text.verbosity": ({"text": {"verbosity": "low"}}, "text.verbosity"),
     "input[] (other items)": ({"input": [{"type": "item_reference"}]}, "input[0]"),

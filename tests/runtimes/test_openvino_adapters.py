@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from tests.kit.adapter_files import pairs, write_adapter, write_merged
 from tests.kit.generation_models import BOS, EOS, write_model
 
+from penstock.artifacts.description.description import EngineOptions
 from penstock.errors import CallerError, ModelError
 
 pytest.importorskip("openvino_genai", reason="the extra `generate` is not installed")
@@ -30,7 +32,7 @@ def engine(model: Path, adapters: dict[str, Path] | None = None, **changed: Any)
     settings: dict[str, Any] = {
         "eos_ids": [EOS], "positions_max": 512, "context_tokens_max": 0, "sequences_max": 16,
         "tokens_batched_max": 64, "chunked_prefill": True, "prefix_caching": True,
-        "cache_bytes": 8 << 20, "precision": "f32", "threads": 1,
+        "repeatable": False, "cache_bytes": 8 << 20, "precision": "f32", "threads": 1,
         "options": {"KV_CACHE_PRECISION": "f32"},
         "adapters": {key: str(folder) for key, folder in (adapters or {}).items()},
     }  # fmt: skip
@@ -208,6 +210,25 @@ def test_a_repetition_penalty_with_an_adapter_is_refused_and_harms_nobody(
         answers(both, [(PROMPTS[0], "first")], repetition_penalty=1.2)
     assert answers(both, [(PROMPTS[0], "first")]) == [merged["first"][0]]
     assert answers(both, [(PROMPTS[0], "")], repetition_penalty=1.2)
+
+
+def test_the_penalty_that_the_models_files_give_is_left_out_with_an_adapter(
+    tmp_path: Path, folders: dict[str, Path], merged: dict[str, list[list[int]]]
+) -> None:
+    """Nobody named it, so nobody is refused for it; the base has it."""
+    from penstock.runtimes.openvino_genai.engine import load
+
+    folder = write_model(tmp_path / "model")
+    (folder / "generation_config.json").write_text('{"repetition_penalty": 1.2}')
+    options = dataclasses.asdict(EngineOptions(cache_bytes=8 << 20, sequences_max=4))
+    options["options"] = {"KV_CACHE_PRECISION": "f32"}
+    adapters = {"first": str(folders["first"])}
+    settings = {"precision": "f32", "threads": 1, "adapters": adapters}
+    made, prompts = load(folder, options | settings)
+    assert prompts.sampling == {"repetition_penalty": 1.2}
+    named = dict(prompts.sampling)
+    assert answers(made, [(PROMPTS[0], "first")], **named) == [merged["first"][0]]
+    assert answers(made, [(PROMPTS[0], "")], **named) != [merged[""][0]]
 
 
 def test_an_adapter_that_is_not_loaded_is_no_other_ones_number(both: Any) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from tests.kit.generation_models import write_model
+from tests.kit.model_files import embedder
 from tests.kit.servers import Server
 from tests.system.test_clients import client_python, tour
 
@@ -33,7 +35,7 @@ def test_openai_makes_answers_and_calls_objects(server: Server, chatting: str) -
         "refused": [
             [*invalid, "parameter_unsupported", "logit_bias"],
             [*invalid, "unknown_parameter", "guided_jsn"],
-            [*invalid, "logprobs_unsupported", "top_logprobs"],
+            [*invalid, "integer_above_max_value", "top_logprobs"],
             [*invalid, "invalid_value", "messages[0].role"],
             [*invalid, "context_length_exceeded", "messages"],
             gone, gone, gone,
@@ -59,3 +61,19 @@ def test_langchain_has_structured_output_and_functions(server: Server, chatting:
 def test_an_agent_calls_its_tool(server: Server, chatting: str) -> None:
     seen = tour(client_python("agents"), "agents_tour.py", server.url, chatting)
     assert seen == {"OpenAIChatCompletionsModel": True, "OpenAIResponsesModel": True}
+
+
+def test_llama_index_chats_calls_functions_and_embeds(
+    server: Server, chatting: str, tmp_path: Path
+) -> None:
+    server.deploy("embedding", embedder(tmp_path / "embedder"))
+    python = client_python("llama-index")
+    seen = tour(python, "llama_index_tour.py", server.url, chatting, "embedding")
+    server.client("sagemaker").delete_endpoint(EndpointName="embedding")
+    assert seen == {
+        "streamed": True,
+        "completed": True,
+        "complete_streamed": True,
+        "tool": ["place_order", True],
+        "vectors": [2, True],
+    }

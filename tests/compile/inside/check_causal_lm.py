@@ -67,7 +67,8 @@ def engine_greedy(artifact: Path, prompts: list[list[int]], count: int) -> list[
     settings = {
         "eos_ids": [generation_models.EOS], "positions_max": 512, "context_tokens_max": 0,
         "sequences_max": 16, "tokens_batched_max": 64, "chunked_prefill": True,
-        "prefix_caching": True, "cache_bytes": 8 << 20, "precision": "f32", "threads": 1,
+        "prefix_caching": True, "repeatable": False, "cache_bytes": 8 << 20,
+        "precision": "f32", "threads": 1,
         "options": {"KV_CACHE_PRECISION": "f32"},
     }  # fmt: skip
     engine = OpenVinoGenAiEngine(artifact, settings, Prompts(artifact))

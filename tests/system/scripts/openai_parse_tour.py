@@ -58,7 +58,7 @@ def main() -> None:
     seen["refused"] = [
         refusal(lambda: chat.create(**asked, logit_bias={"5": 1})),
         refusal(lambda: chat.create(**asked, extra_body={"guided_jsn": {}})),
-        refusal(lambda: chat.create(**asked, top_logprobs=9, logprobs=True)),
+        refusal(lambda: chat.create(**asked, top_logprobs=21, logprobs=True)),
         refusal(lambda: chat.create(**asked | {"messages": [{"role": "wizard", "content": "x"}]})),
         refusal(lambda: chat.create(**asked | {"messages": messages * 4000})),
         refusal(lambda: chat.create(**asked | {"model": "nobody"})),

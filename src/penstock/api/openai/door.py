@@ -1,6 +1,7 @@
 """OpenAI's API: chat, completions, responses, embeddings, at /v1/ and at SageMaker's path.
 
-With it what vLLM, TEI, Jina and Cohere have: rerank, score, tokenize, detokenize, health, version.
+With it what vLLM, TEI, Jina and Cohere have: rerank, score, tokenize, detokenize, tokenizer_info,
+health, version.
 
 The body goes to the instance unchanged, with the name of the operation. The body itself says
 whether the answer streams, and pieces are passed on one by one. This door knows paths, errors and
@@ -109,6 +110,21 @@ class OpenAiModels:
                     found.append(name)
         return parse(found[0]) if len(found) == 1 else None
 
+    def tokenizer_info(self, only: str | None) -> dict[str, Any]:
+        """The special tokens of a model that generates text, as vLLM tells them; of the only one
+        that has tokens where the path names none. Raises CallerError."""
+        name = self.sole(_TOKENS[0]) if only is None else only
+        if name is None:
+            raise CallerError(
+                "model-missing",
+                "The path names no model, and several have tokens, or none has.",
+                hint="Ask /endpoints/NAME/openai/tokenizer_info.",
+            )
+        generation = self._described(str(name)).get("generation") or {}
+        if "special_tokens" not in generation:
+            raise no_model(str(name))
+        return {"tokenizer_class": "TokenizersBackend", **generation["special_tokens"]}
+
     def card(self, name: str, only: str | None = None) -> dict[str, Any]:
         """One of the models, or a loaded target model. Raises CallerError (404).
 
@@ -156,6 +172,13 @@ def operations_of(model: Mapping[str, Any]) -> Sequence[str]:
     return (*operations, *_SCORES) if model.get("scores_pairs") else operations
 
 
+def _within(asked: OpenAiPath) -> str | None:
+    """The model that the path names."""
+    if asked.endpoint is None or asked.component is None:
+        return asked.endpoint
+    return str(ModelName(asked.endpoint, asked.component))
+
+
 __all__ = ["INTEREST", "PREFIX", "PREFIXES", "OpenAiDoor"]
 
 #: Header names that this door needs in `Call.rare`.
@@ -185,7 +208,7 @@ def _meta(operation: str, target_model: str | None, served: str) -> bytes:
 
 _RESPONSES = "responses"
 #: What no model is asked for.
-_ANSWERED_HERE: Final = ("models", "health", "version")
+_ANSWERED_HERE: Final = ("models", "tokenizer_info", "health", "version")
 #: What says in the words of other doors that no such model answers.
 _NO_MODEL = frozenset({
     "endpoint-not-found", "target-model-not-allowed", "target-model-not-found",
@@ -310,6 +333,8 @@ class OpenAiDoor(JsonResponder):
         value: Any = {"version": __version__}
         if asked.operation == "models":
             value = self._models_asked(asked)
+        elif asked.operation == "tokenizer_info":
+            value = self._models.tokenizer_info(_within(asked))
         call.answer(head + _JSON_HEAD, orjson.dumps(value))
 
     def _check_health(self, asked: OpenAiPath) -> None:
@@ -323,13 +348,9 @@ class OpenAiDoor(JsonResponder):
             raise NotNowError("not-ready", f"No copy of {asked.endpoint} takes requests now.")
 
     def _models_asked(self, asked: OpenAiPath) -> dict[str, Any]:
-        models = self._models
-        within = asked.endpoint
-        if within is not None and asked.component is not None:
-            within = str(ModelName(within, asked.component))
         if asked.model is None:
-            return models.listed(within)
-        return models.card(asked.model, asked.endpoint)
+            return self._models.listed(_within(asked))
+        return self._models.card(asked.model, asked.endpoint)
 
     # Responder
 

@@ -37,6 +37,7 @@ OPERATIONS = {
     b"score": "score",
     b"tokenize": "tokenize",
     b"detokenize": "detokenize",
+    b"tokenizer_info": "tokenizer_info",
     b"health": "health",
     b"version": "version",
 }
@@ -47,6 +48,7 @@ ROOT = {
     b"/score": b"score",
     b"/tokenize": b"tokenize",
     b"/detokenize": b"detokenize",
+    b"/tokenizer_info": b"tokenizer_info",
     b"/health": b"health",
     b"/version": b"version",
 }
@@ -68,7 +70,7 @@ _OPENAI = b"openai"
 class OpenAiPath(NamedTuple):
     """A parsed path."""
 
-    operation: str  #: a value of `OPERATIONS`, models, health or version
+    operation: str  #: a value of `OPERATIONS`, or models
     endpoint: str | None  #: None where the path does not name it
     model: str | None = None  #: the model in `models/{model}`
     component: str | None = None  #: None where the path does not name it

@@ -179,6 +179,12 @@ class EngineKeys:
     tokens_batched_max: Annotated[int, Meta(ge=1, le=_TOKENS_MAX)] = 2048
     chunked_prefill: bool = True  #: long prompts are read in parts, between other requests' tokens
     prefix_caching: bool = True  #: prompts that begin alike share their cache blocks
+    #: at temperature 0 the same prompt gives the same answer to the bit: prompts are read whole,
+    #: without a prefix cache, and requests are computed one by one (`openvino_genai` only)
+    repeatable: bool = False
+    #: what a request of OpenAI's APIs gets where it names no temperature, top_p, top_k, min_p or
+    #: repetition_penalty: `model` = those of generation_config.json, `openai` = OpenAI's
+    sampling_defaults: Annotated[str, one_of(("model", "openai"))] = "model"
     #: path of a Jinja file in the artifact that replaces the tokenizer's template
     chat_template: ArtifactPath = ""
     python: str = ""  #: interpreter for the engine's process; "" = the server's own

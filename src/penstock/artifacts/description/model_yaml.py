@@ -277,6 +277,7 @@ def _to_ms(seconds: float | None) -> float | None:
 TEXT_TASKS = tuple(task for task in TASKS if task not in ("tensor", "text-generation", "payload"))
 _CLASSIFYING = ("text-classification", "pair-classification")
 _PACE = "engine.pace"
+_REPEATABLE = "engine.repeatable"
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 
 
@@ -397,6 +398,9 @@ def _check_task(description: ModelDescription, record: RuntimeRecord, where: str
 
 def _check_engine(record: RuntimeRecord, engine: EngineOptions, where: str) -> None:
     """An engine with a table of times needs no model, and would ignore keys about one."""
+    if engine.repeatable and _REPEATABLE not in record.options:
+        allowed = f"left out, or given for runtime: {_takers(_REPEATABLE)}"
+        raise invalid(where, _REPEATABLE, True, allowed)
     if _PACE not in record.options:
         if engine.pace is not None:
             allowed = f"given for runtime: {_takers(_PACE)} only"

@@ -78,6 +78,7 @@ class Sequences(Work):
             version=version,
             new_id=lambda: f"{stem}{next(numbers):08x}",
             now_s=lambda: int(time.time()),
+            sampling=runtime.about.get("sampling", {}),
         )
         runtime.attach(self._on_events, self._on_lost)
 

@@ -18,10 +18,12 @@ from typing import Any
 
 from penstock.errors import ModelError, PenstockError
 from penstock.runtimes.generation.base import (
+    LENGTH,
     STOP,
     EngineRequest,
     GenerationEngine,
     StepOutput,
+    TokenScore,
     ToolText,
 )
 from penstock.runtimes.generation.prompts import Prompts
@@ -110,6 +112,8 @@ class SequenceUnderWay:
                     event["c"] = output.tokens_cached
             if self.request.sampling.echo:
                 event["h"] = self._prompts.decode(self.request.prompt)
+        if output.prompt is not None:
+            event["k"] = self._prompt_pieces(output.prompt)
         if finish is not None:
             self.group.left -= 1
             event["g" if self.group.left else "f"] = finish
@@ -117,16 +121,29 @@ class SequenceUnderWay:
 
     def _pieces(self, output: StepOutput) -> list[Any]:
         """[text, log-probability, [[id, text, log-probability], ...]] of each token."""
-        piece = self._prompts.piece
         sampling, logprobs = self.request.sampling, output.logprobs or []
         tops = output.top or [[]] * len(output.token_ids)
         if output.top is None and sampling.logprobs and sampling.temperature == 0.0:
             # Greedy search chose the likeliest token.
             tops = [[pair] for pair in zip(output.token_ids, logprobs, strict=True)]
         return [
-            [piece(ident), logprob, [[other, piece(other), value] for other, value in top]]
+            self._piece(ident, logprob, top)
             for ident, logprob, top in zip(output.token_ids, logprobs, tops, strict=True)
         ]
+
+    def _piece(self, token: int, logprob: float | None, top: list[tuple[int, float]]) -> list[Any]:
+        piece, most = self._prompts.piece, self.request.sampling.logprobs or 0
+        # Some engines add the chosen token to the likeliest.
+        likeliest = [[other, piece(other), value] for other, value in top[:most]]
+        return [piece(token), logprob, likeliest]
+
+    def _prompt_pieces(self, scored: list[TokenScore]) -> list[Any]:
+        """As `_pieces`, of the prompt; at the end of each its first character in the text."""
+        text, pieces, at = TextStream(self._prompts.decode), [], 0
+        for token, score in zip(self.request.prompt, scored, strict=True):
+            pieces.append([*self._piece(token, score.logprob, score.top), at])
+            at += len(text.add([token]))
+        return pieces
 
 
 def sequences_of(
@@ -178,12 +195,12 @@ class Answers:
         request, group = value.request, value.group
         if group.failed:
             return []
+        if request.tokens_new_max == 0 and not request.sampling.prompt_scored:
+            return [value.event(StepOutput(request.ident, [], finish=LENGTH))]
         try:
             self._engine.add(request)
         except PenstockError as error:
-            group.failed = True
-            self._cancel(group.ident)
-            return [_failed(group.ident, error)]
+            return [self._failing(group, error)]
         self._answering[request.ident] = value
         return []
 
@@ -199,6 +216,9 @@ class Answers:
             answering = self._answering.get(output.ident)
             if answering is None:
                 continue  # cancelled during the step
+            if output.error is not None:
+                events.append(self._failing(answering.group, output.error))
+                continue
             try:
                 event = answering.event(output)
             except Exception as error:  # a library reads tools, and may fail on a text
@@ -214,10 +234,13 @@ class Answers:
 
     def _tripped(self, group: SequenceGroup, error: Exception) -> dict[str, Any]:
         traceback.print_exception(error)
+        words = f"the answer can't be read: {type(error).__name__}: {error}"
+        return self._failing(group, ModelError("answer-unreadable", words[:300]))
+
+    def _failing(self, group: SequenceGroup, error: PenstockError) -> dict[str, Any]:
         group.failed = True
         self._cancel(group.ident)
-        words = f"the answer can't be read: {type(error).__name__}: {error}"
-        return _failed(group.ident, ModelError("answer-unreadable", words[:300]))
+        return _failed(group.ident, error)
 
 
 def _failed(ident: int, error: PenstockError) -> dict[str, Any]:

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
-from penstock.errors import CallerError, ModelError
+from penstock.errors import CallerError, ModelError, PenstockError
 from penstock.runtimes.statistics import EngineStatistics
 
 #: How many likeliest tokens can be requested from any engine, as in OpenAI's `top_logprobs`.
@@ -26,7 +26,8 @@ STOP, LENGTH, CANCELLED = "stop", "length", "cancelled"
 class Sampling:
     """How the next token is chosen, and when to end. Made by `limits.checked`."""
 
-    tokens_new_max: int | None = None  #: None: as many as the context has room for
+    #: None: as many as the context has room for; 0: none, the prompt alone is answered
+    tokens_new_max: int | None = None
     tokens_new_min: int = 0
     temperature: float = 0.0  #: 0 = always the likeliest token
     top_p: float = 1.0
@@ -51,6 +52,7 @@ class Sampling:
     special_shown: bool = False  #: the text has special tokens too
     prompt_tokens_max: int | None = None  #: of a longer prompt the last ones; -1: what fits
     echo: bool = False  #: the answer's text begins with the prompt
+    prompt_scored: bool = False  #: `logprobs` are of the prompt's tokens, too
     sequences: int = 1  #: answers to the one prompt
 
     @property
@@ -87,6 +89,13 @@ class EngineRequest:
     adapter: str = ""  #: key of its LoRA adapter; "" = the base alone
 
 
+class TokenScore(NamedTuple):
+    """How likely the model found a token of the prompt."""
+
+    logprob: float | None  #: None of the first one: nothing is before it
+    top: list[tuple[int, float]]  #: the likeliest tokens at its place
+
+
 @dataclass(slots=True)
 class StepOutput:
     """What a step added to one sequence."""
@@ -98,6 +107,9 @@ class StepOutput:
     finish: str | None = None  #: STOP or LENGTH; None: the sequence goes on
     #: Tokens of the prompt that the prefix cache had; None: the engine does not tell
     tokens_cached: int | None = 0
+    #: One for each token of a prompt that is scored, with or before the first token of the answer
+    prompt: list[TokenScore] | None = None
+    error: PenstockError | None = None  #: the sequence has failed, alone
 
 
 class GenerationEngine(Protocol):
@@ -108,6 +120,7 @@ class GenerationEngine(Protocol):
     context_tokens_max: int  #: bound for prompt and answer together
     cache_tokens: int  #: capacity of the prefix cache in tokens; 0: none, or unknown
     logprobs_max: int  #: how many likeliest tokens it can return; 0: the chosen one only
+    scores_prompts: bool = False  #: it takes requests whose `prompt_scored` is set
     has_grammars: bool  #: it can hold answers to a schema, expression, grammar or choice
     adapters: str  #: NO_ADAPTERS | AT_START (in its settings) | ANY_TIME (`load_adapter`)
 

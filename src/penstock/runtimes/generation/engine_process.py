@@ -147,6 +147,13 @@ class Commands:
                 hint="Ask for the chosen token's alone.",
                 param="logprobs",
             )
+        if sampling.prompt_scored and not engine.scores_prompts:
+            raise CallerError(
+                "parameter-unsupported",
+                f"echo with logprobs is not supported: the engine {engine.name} tells none of a "
+                "prompt's log-probabilities",
+                param="prompt_scored",
+            )
         if sampling.constrained and not engine.has_grammars:
             raise CallerError(
                 "json-schema-unsupported",
@@ -183,7 +190,8 @@ class Commands:
             asked, tokens_max=self._context, last=sampling.prompt_tokens_max
         )
         left = self._context - len(prompt)
-        most = min(sampling.tokens_new_max or left, left)
+        wanted = sampling.tokens_new_max
+        most = left if wanted is None else min(wanted, left)
         if sampling.tokens_new_min > most:
             raise CallerError(
                 "invalid-parameter",
@@ -281,14 +289,17 @@ def _explain(error: BaseException, init: dict[str, Any]) -> PenstockError:
 
 
 def _about(loaded: tuple[GenerationEngine, Prompts]) -> dict[str, Any]:
-    engine, _ = loaded
+    engine, prompts = loaded
     return {
         "engine": engine.name,
         "context_tokens_max": engine.context_tokens_max,
         "cache_tokens": engine.cache_tokens,
         "has_grammars": engine.has_grammars,
         "logprobs_max": engine.logprobs_max,
+        "scores_prompts": engine.scores_prompts,
         "adapters": engine.adapters,
+        "sampling": dict(prompts.sampling),
+        "special_tokens": {name: text or None for name, text in prompts.special_tokens().items()},
     }
 
 

@@ -9,15 +9,22 @@ from __future__ import annotations
 import json
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from penstock.distribution import install_command
 from penstock.errors import CallerError, ModelError
+from penstock.runtimes.generation.limits import checked
 from penstock.runtimes.generation.tool_formats import knows_tools, system_message
 from penstock.runtimes.tokenizer_file import CHARACTERS_PER_TOKEN_MAX, open_tokenizer_file
 
 _FILE_BYTES_MAX = 64 << 20
+_GENERATION = "generation_config.json"
+_OF_MODEL = "model"  #: value of `sampling_defaults`
+#: Its settings that are defaults, as in vLLM's server; `do_sample` and lengths are not.
+_DRAWN = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
 #: A marker at the end of a message that the answer continues: the prompt is cut where a template
 #: puts it.
 _GOES_ON_HERE = "\u241epenstock-goes-on-here\u241e"
@@ -27,6 +34,9 @@ class Prompts:
     """Use from one thread."""
 
     tokenizer: Any
+    #: Fields of `Sampling` that the model's files give where a request gives none
+    sampling: Mapping[str, float] = MappingProxyType({})
+    _settings: Mapping[str, Any] = MappingProxyType({})  #: of the tokenizer
 
     def __init__(self, model_dir: Path, *, chat_template: str = "") -> None:
         """`chat_template`: a file below `model_dir` that replaces the model's own. Raises
@@ -163,7 +173,7 @@ class Prompts:
                     add_generation_prompt=chat.get("add_generation_prompt", True),
                     tools=tools,
                     documents=None,
-                    **self._special_tokens(),
+                    **self.special_tokens(),
                     **arguments,
                 )
             )
@@ -192,7 +202,8 @@ class Prompts:
                 )
         return ids
 
-    def _special_tokens(self) -> dict[str, str]:
+    def special_tokens(self) -> dict[str, str]:
+        """Their texts by the names of a tokenizer's settings; "" for one that is not there."""
         found = {}
         for name in ("bos_token", "eos_token", "unk_token", "pad_token"):
             token = self._settings.get(name)
@@ -301,17 +312,38 @@ def _read_json(path: Path) -> dict[str, Any]:
 def model_prompts(model_dir: Path, settings: dict[str, Any]) -> tuple[dict[str, Any], Prompts]:
     """`settings` completed from the model's files, and its prompts. Raises ModelError."""
     found = {"eos_ids": eos_ids(model_dir), "positions_max": positions_max(model_dir)}
-    return settings | found, Prompts(model_dir, chat_template=settings["chat_template"])
+    prompts = Prompts(model_dir, chat_template=settings["chat_template"])
+    if settings["sampling_defaults"] == _OF_MODEL:
+        prompts.sampling = sampling_defaults(model_dir)
+    return settings | found, prompts
 
 
 def eos_ids(model_dir: Path) -> list[int]:
     """Tokens that end an answer, from generation_config.json, else from config.json."""
-    for name in ("generation_config.json", "config.json"):
+    for name in (_GENERATION, "config.json"):
         found = _read_json(model_dir / name).get("eos_token_id")
         ids = found if isinstance(found, list) else [found]
         if ids and all(type(each) is int and each >= 0 for each in ids):
             return list(ids)
     return []
+
+
+def sampling_defaults(model_dir: Path) -> dict[str, float]:
+    """How the model's makers draw its answers: what generation_config.json says of it. Raises
+    ModelError."""
+    found = _read_json(model_dir / _GENERATION)
+    given = {name: found.get(name) for name in _DRAWN}
+    if given["top_k"] == -1:
+        given["top_k"] = 0  # some write all tokens so
+    try:
+        sampling = checked(given)
+    except CallerError as error:
+        raise ModelError(
+            "model-file-invalid",
+            f"{_GENERATION}: {error.message}",
+            hint="Mend the file, or set engine.sampling_defaults: openai in model.yaml.",
+        ) from None
+    return {name: getattr(sampling, name) for name in _DRAWN if given[name] is not None}
 
 
 def positions_max(model_dir: Path) -> int:

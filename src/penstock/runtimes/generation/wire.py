@@ -11,6 +11,7 @@ The head, INIT, READY and FAILED are those of `workers.wire`; payloads are JSON.
               "i" id, "t" token ids, "z" places of special ones among them, "x" text, "u" new of
               function calls [[index, id, name, arguments], ...], "l" for each
               token [text, log-probability, [[id, text, log-probability] of the likeliest]],
+              "k" the same of the prompt's tokens, each with the index of its first character,
               "n" which of the request's sequences (0 where it is not there), "g" what finished
               that one while others go on, "f" what finished the last one, "e" an error (the last
               event); and with the first event of a sequence "s" seed, "h" the prompt's text where

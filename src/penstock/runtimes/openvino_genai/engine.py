@@ -13,6 +13,7 @@ import json
 import math
 import tempfile
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from penstock.runtimes.generation.adapter_files import AdapterFiles, read_adapte
 from penstock.runtimes.generation.base import (
     AT_START,
     LENGTH,
+    LOGPROBS_MAX,
     STOP,
     EngineRequest,
     GenerationEngine,
@@ -36,6 +38,7 @@ from penstock.runtimes.openvino_genai.adapters import (
     HEAD_SIZE,
     graph_with_adapters,
 )
+from penstock.runtimes.openvino_genai.scores import PromptScores, needs_scores
 from penstock.runtimes.openvino_genai.structured import (
     GrammarCheck,
     constraint_of,
@@ -64,7 +67,8 @@ class OpenVinoGenAiEngine(GenerationEngine):
     "precision", "eos_ids", "positions_max" and "adapters", folders by their keys."""
 
     name = "openvino_genai"
-    logprobs_max = 0
+    logprobs_max = LOGPROBS_MAX
+    scores_prompts = True
     has_grammars = True
     adapters = AT_START
 
@@ -81,12 +85,17 @@ class OpenVinoGenAiEngine(GenerationEngine):
         scheduling = library.SchedulerConfig()
         scheduling.num_kv_blocks = blocks
         scheduling.cache_size = 0
-        scheduling.max_num_seqs = sequences_max
-        scheduling.dynamic_split_fuse = bool(settings["chunked_prefill"])
-        scheduling.enable_prefix_caching = bool(settings["prefix_caching"])
-        self.cache_tokens = blocks * BLOCK_TOKENS if settings["prefix_caching"] else 0
+        # What is computed with others, or in other parts, is rounded otherwise. Keys in 8 bits add
+        # to that: their scales hold for a block of the tokens that came in one step.
+        alone = bool(settings["repeatable"])
+        chunked = bool(settings["chunked_prefill"]) and not alone
+        caching = bool(settings["prefix_caching"]) and not alone
+        scheduling.max_num_seqs = 1 if alone else sequences_max
+        scheduling.dynamic_split_fuse = chunked
+        scheduling.enable_prefix_caching = caching
+        self.cache_tokens = blocks * BLOCK_TOKENS if caching else 0
         batched = int(settings["tokens_batched_max"])
-        if not settings["chunked_prefill"]:
+        if not chunked:
             # A prompt is processed whole or not at all
             batched = max(batched, self.context_tokens_max)
         scheduling.max_num_batched_tokens = batched
@@ -96,19 +105,18 @@ class OpenVinoGenAiEngine(GenerationEngine):
         adapters: dict[str, str] = settings.get("adapters") or {}
         self._numbers = {key: at for at, key in enumerate(adapters, start=1)}
         self._stride = vocabulary
-        with tempfile.TemporaryDirectory() as scratch:
-            if adapters:
-                graph_with_adapters(
-                    model_dir,
-                    _adapters(adapters),
-                    Path(scratch),
-                    graph=MODEL_FILE,
-                    stride=vocabulary,
-                )
-                model_dir = Path(scratch)
-            self._pipeline = _pipeline(
-                library, model_dir, tokenizer, scheduling, _properties(settings)
+        self._default_penalty = prompts.sampling.get("repetition_penalty")
+        self._scratch = tempfile.TemporaryDirectory()  # the graph may be read again, for scores
+        if adapters:
+            base, model_dir = model_dir, Path(self._scratch.name)
+            graph_with_adapters(
+                base, _adapters(adapters), model_dir, graph=MODEL_FILE, stride=vocabulary
             )
+        properties = _properties(settings)
+        self._pipeline = _pipeline(library, model_dir, tokenizer, scheduling, properties)
+        self._scores = PromptScores(
+            model_dir / MODEL_FILE, properties, told=None if self.cache_tokens else 0
+        )
         self._grammars = GrammarCheck(library)
         self._tools = ToolFormats(prompts.template, prompts.special_texts())
         self._handles: dict[int, Any] = {}
@@ -118,11 +126,22 @@ class OpenVinoGenAiEngine(GenerationEngine):
 
     @property
     def has_work(self) -> bool:
-        return bool(self._handles)
+        return bool(self._handles) or self._scores.has_work
 
     def add(self, request: EngineRequest) -> None:
+        penalty = request.sampling.repetition_penalty
+        if request.adapter and penalty == self._default_penalty:
+            # It is not known whether the request named it; nobody is refused for the default.
+            request.sampling = replace(request.sampling, repetition_penalty=1.0)
+        ids = self._marked(request)
+        if request.tokens_new_max:
+            self._generate(request, ids)
+        if needs_scores(request):
+            self._scores.add(request, ids)
+
+    def _generate(self, request: EngineRequest, ids: list[int]) -> None:
         config = self._config(request)
-        prompt = _tensor(self._marked(request))
+        prompt = _tensor(ids)
         try:
             self._handles[request.ident] = self._pipeline.add_request(request.ident, prompt, config)
         except RuntimeError as error:
@@ -153,6 +172,7 @@ class OpenVinoGenAiEngine(GenerationEngine):
         return self._tools.reader(chat, json_schema)
 
     def cancel(self, ident: int) -> None:
+        self._scores.drop(ident)
         handle = self._handles.pop(ident, None)
         if handle is not None:
             handle.cancel()
@@ -162,6 +182,14 @@ class OpenVinoGenAiEngine(GenerationEngine):
                 self._running = 0
 
     def step(self) -> Sequence[StepOutput]:
+        made = self._stepped() if self._handles else []
+        outputs = [each for each in made if not self._scores.knows(each.ident)]
+        for each in made:
+            if self._scores.knows(each.ident):
+                self._scores.follow(each)
+        return outputs + self._scores.take(wait=not self._handles)
+
+    def _stepped(self) -> list[StepOutput]:
         self._pipeline.step()
         metrics = self._pipeline.get_metrics()
         self._running = metrics.scheduled_requests

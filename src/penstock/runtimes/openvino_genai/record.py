@@ -14,7 +14,7 @@ RECORD: Final = RuntimeRecord(
     memory=MemoryRule(fixed_bytes=64 * 2**20, factor=1.1, least=0.5),
     weight_files=("*.xml", "*.bin"),
     library="openvino",
-    options=frozenset({"precision"}),
+    options=frozenset({"precision", "engine.repeatable"}),
     engine=EngineRules(graph="openvino_model.xml"),
     compiled_for_cpus=True,
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Self
 
@@ -27,6 +27,8 @@ class Served:
     version: str
     new_id: Callable[[], str]  #: makes an id that is unique on this server
     now_s: Callable[[], int]  #: seconds since 1970
+    #: Fields of `Sampling` that the model gives where a request gives none
+    sampling: Mapping[str, float] = field(default_factory=dict)
 
     def named(self, name: str) -> Self:
         return replace(self, name=name)
@@ -36,7 +38,8 @@ class GeneratedChoice:
     """One sequence of an answer, as far as it has come."""
 
     __slots__ = (
-        "calls", "finish", "pieces", "prompt_text", "seed", "special", "texts", "token_ids",
+        "calls", "finish", "pieces", "prompt_pieces", "prompt_text", "seed", "special", "texts",
+        "token_ids",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -44,6 +47,8 @@ class GeneratedChoice:
         self.texts: list[str] = []
         self.token_ids: list[int] = []
         self.pieces: list[Any] = []  #: for each token: [text, log-probability, likeliest tokens]
+        #: The same for each token of the prompt, with the index of its first character
+        self.prompt_pieces: list[Any] = []
         self.special: set[int] = set()  #: indexes of special tokens
         self.seed = 0
         self.finish = ""
@@ -64,6 +69,7 @@ class GeneratedChoice:
             self.special.add(len(self.token_ids) + at)
         self.token_ids += event.get("t", ())
         self.pieces += event.get("l", ())
+        self.prompt_pieces += event.get("k", ())
         self.seed = event.get("s", self.seed)
         self.prompt_text = event.get("h", self.prompt_text)
         self.finish = finish_of(event) or ""

@@ -43,7 +43,7 @@ def decode(parsed: dict[str, Any], served: Served, *, stream: bool) -> Generatio
     check_parameters("chat", parsed)
     messages = messages_of(parsed.get("messages"))
     tools = tools_of(parsed)
-    settings = settings_of(parsed)
+    settings = settings_of(parsed, served)
     names = dict(NAMES)
     if parsed.get("max_completion_tokens") is not None:
         settings["tokens_new_max"] = parsed["max_completion_tokens"]

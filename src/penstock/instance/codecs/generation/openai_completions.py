@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 from penstock.instance.codecs.generation.calls import (
@@ -35,11 +36,10 @@ TOKENS_NEW: Final = 16  #: default if the request has none, as at OpenAI
 def decode(parsed: dict[str, Any], served: Served, *, stream: bool) -> GenerationCall:
     """Raises CallerError with the parameter's name in OpenAI's form."""
     check_parameters("completions", parsed)
-    settings = settings_of(parsed)
+    settings = settings_of(parsed, served)
     settings["echo"] = flag(parsed, "echo")
     settings["logprobs"] = parsed.get("logprobs")
-    if settings["echo"] and settings["logprobs"] is not None:
-        raise unsupported("echo", REFUSED["completions"]["echo (with logprobs)"])
+    settings["prompt_scored"] = settings["echo"] and settings["logprobs"] is not None
     if settings["tokens_new_max"] is None:
         settings["tokens_new_max"] = TOKENS_NEW
     stream = stream or flag(parsed, "stream")
@@ -54,7 +54,7 @@ def decode(parsed: dict[str, Any], served: Served, *, stream: bool) -> Generatio
         logprobs=wants_logprobs,
     )
     writer.best_of = None if given is None else (given, parsed["best_of"])
-    names = NAMES | {"logprobs": "logprobs", "echo": "echo"}
+    names = NAMES | {"logprobs": "logprobs", "echo": "echo", "prompt_scored": "echo"}
     constrain(parsed, settings, names, response_format(parsed))
     sampling = openai_checked(settings, names)
     return GenerationCall(_prompt(parsed.get("prompt")), sampling, writer, names)
@@ -97,14 +97,15 @@ def _best_of(parsed: dict[str, Any], settings: dict[str, Any], *, stream: bool) 
 
 
 class _CompletionWriter(OpenAiWriter):
-    __slots__ = ("_offsets", "best_of")  #: sequence -> characters of its pieces so far
+    __slots__ = ("_offsets", "best_of")
 
+    _offsets: dict[int, int]  #: sequence -> characters of its pieces so far
     best_of: tuple[int, int] | None  #: (answers given, of so many made); None: all are given
 
     def chunk(self, event: Event, answer: GeneratedAnswer) -> bytes:
         text, at = event.get("x", ""), event.get("n", 0)
         if not self.begun:
-            self._offsets: dict[int, int] = {}
+            self._offsets = {}
         if at not in self.begun:
             self.begun.add(at)
             prompt = answer.choices[at].prompt_text
@@ -112,8 +113,10 @@ class _CompletionWriter(OpenAiWriter):
             self._offsets[at] = len(prompt)
         finish = finish_of(event)
         lines = []
-        if text or finish or (self.logprobs and event.get("l")):
-            logprobs = self._logprobs_of(event.get("l", []), at) if self.logprobs else None
+        pieces = event.get("l", [])
+        if text or finish or (self.logprobs and pieces):
+            prompt = event.get("k", ())
+            logprobs = self._logprobs_of(pieces, at, prompt) if self.logprobs else None
             lines.append(self.line(_choice(at, text, logprobs, finish)))
         if "f" in event:
             lines.append(self.end(answer))
@@ -124,7 +127,8 @@ class _CompletionWriter(OpenAiWriter):
         choices = []
         for at, choice in enumerate(self._given(answer.choices)):
             self._offsets[at] = len(choice.prompt_text)
-            logprobs = self._logprobs_of(choice.pieces, at) if self.logprobs else None
+            prompt = choice.prompt_pieces
+            logprobs = self._logprobs_of(choice.pieces, at, prompt) if self.logprobs else None
             choices.append(_choice(at, answer.text_of(choice), logprobs, choice.finish))
         return self.whole_of(choices, answer)
 
@@ -138,21 +142,27 @@ class _CompletionWriter(OpenAiWriter):
             best += sorted(choices[at : at + made], key=_unlikeliness)[:given]
         return best
 
-    def _logprobs_of(self, pieces: list[Any], at: int) -> dict[str, Any]:
-        offsets = []
+    def _logprobs_of(self, pieces: list[Any], at: int, prompt: Sequence[Any]) -> dict[str, Any]:
+        """`prompt`: pieces of the prompt, which come before."""
+        offsets = [offset for *_, offset in prompt]
         for text, _, _ in pieces:
             offsets.append(self._offsets[at])
             self._offsets[at] += len(text)
+        pieces = [*(piece for *piece, _ in prompt), *pieces]
         return {
             "tokens": [text for text, _, _ in pieces],
             "token_logprobs": [logprob for _, logprob, _ in pieces],
-            # Several tokens may have the same text, parts of a character above all: the likeliest
-            # counts.
-            "top_logprobs": [
-                {text: value for _, text, value in reversed(top)} for _, _, top in pieces
-            ],
+            "top_logprobs": [_top(*piece) for piece in pieces],
             "text_offset": offsets,
         }
+
+
+def _top(text: str, logprob: float | None, top: list[Any]) -> dict[str, float] | None:
+    """The likeliest tokens and, as at OpenAI, the token itself. Several may have the same text,
+    parts of a character above all: the likeliest counts."""
+    if logprob is None:
+        return None
+    return {text: logprob} | {each: value for _, each, value in reversed(top)}
 
 
 def _unlikeliness(choice: GeneratedChoice) -> float:

@@ -28,7 +28,7 @@ from penstock.instance.codecs.generation.calls import (
 )
 from penstock.instance.codecs.generation.openai_parameters import REFUSED
 from penstock.runtimes.generation.base import Sampling
-from penstock.runtimes.generation.limits import OPENAI, Limit, checked
+from penstock.runtimes.generation.limits import OPENAI, TOKENS_MAX, Limit, checked
 
 NAMES: Final = {
     "tokens_new_max": "max_tokens",
@@ -51,11 +51,16 @@ NAMES: Final = {
 }
 
 
-def settings_of(parsed: dict[str, Any]) -> dict[str, Any]:
-    """Fields of `Sampling` as the request has them."""
+#: OpenAI's, where neither the request nor the model says more.
+_DEFAULTS: Final = {"temperature": 1.0}
+
+
+def settings_of(parsed: dict[str, Any], served: Served) -> dict[str, Any]:
+    """Fields of `Sampling` as the request has them, else as the model does."""
     settings = {field: parsed.get(name) for field, name in NAMES.items()}
-    if settings["temperature"] is None:
-        settings["temperature"] = 1.0
+    for field, value in {**_DEFAULTS, **served.sampling}.items():
+        if settings[field] is None:
+            settings[field] = value
     if settings["top_k"] == -1:  # in vLLM, -1 means all tokens
         settings["top_k"] = 0
     if settings["special_shown"] is not None:
@@ -231,12 +236,17 @@ def missing(name: str) -> CallerError:
     )
 
 
+#: A prompt alone may come back.
+_ECHO: Final = {"tokens_new_max": Limit(0, TOKENS_MAX, whole=True)}
+
+
 def openai_checked(settings: dict[str, Any], names: dict[str, str]) -> Sampling:
     """`limits.checked` with OpenAI's table and words."""
     if settings.get("top_p") == 0 and not isinstance(settings["top_p"], bool):
         # The smallest nucleus is the likeliest token; but engines need a share above 0.
         settings = settings | {"top_p": None, "top_k": 1}
-    return checked(settings, names, limits=OPENAI, words=OpenAiWords())
+    limits = OPENAI | _ECHO if settings.get("echo") else OPENAI
+    return checked(settings, names, limits=limits, words=OpenAiWords())
 
 
 def _shown(value: object) -> str:

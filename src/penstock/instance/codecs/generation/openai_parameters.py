@@ -14,16 +14,17 @@ from typing import Any, Final
 from penstock.errors import CallerError
 from penstock.instance.codecs.generation.calls import unsupported
 
+_BY_DEFAULT: Final = "by default that of the model's generation_config.json"
 _SAMPLING: Final = {
     "model": "the endpoint, or one of its target models or components",
     "stream": "server-sent events",
-    "temperature": "0 to 2; 0 takes the likeliest token",
-    "top_p": "0 to 1",
-    "top_k": "0 or -1: all tokens",
-    "min_p": "0 to 1",
+    "temperature": f"0 to 2; 0 takes the likeliest token; {_BY_DEFAULT}, else 1",
+    "top_p": f"0 to 1; {_BY_DEFAULT}",
+    "top_k": f"0 or -1: all tokens; {_BY_DEFAULT}",
+    "min_p": f"0 to 1; {_BY_DEFAULT}",
     "presence_penalty": "-2 to 2",
     "frequency_penalty": "-2 to 2",
-    "repetition_penalty": "above 0",
+    "repetition_penalty": f"above 0; {_BY_DEFAULT}",
     "seed": "the same seed gives the same answer",
     "stop": "up to 16 texts",
     "stop_token_ids": "up to 16 tokens; they are left out of the text unless "
@@ -40,7 +41,10 @@ _SAMPLING: Final = {
     "structured_outputs": "one of `json` (a schema), `json_object`, `regex`, `choice` (texts), "
     "`grammar` (EBNF as in GBNF)",
 }
-_LOGPROBS_MAX: Final = "the likeliest tokens, as many as the engine knows"
+_LOGPROBS_MAX: Final = (
+    "so many of the likeliest tokens, as the model has them before temperature and penalties; up "
+    "to 20, of runtime `paced` none"
+)
 _FORMAT: Final = "`text`, `json_object` or `json_schema`"
 _TOOLS_READ: Final = {
     "tools": "functions, up to 128",
@@ -75,10 +79,10 @@ HONOURED: Final[dict[str, dict[str, str]]] = {
     "completions": {
         **_SAMPLING,
         "prompt": "a text, token ids, or a list of these",
-        "max_tokens": "the longest answer; 16 by default",
+        "max_tokens": "the longest answer; 16 by default; 0 with `echo`: the prompt alone",
         "n": "answers to each prompt",
         "best_of": "so many are made, and the `n` likeliest per token given",
-        "echo": "the text begins with the prompt",
+        "echo": "the text begins with the prompt; with `logprobs`, these have its tokens too",
         "logprobs": _LOGPROBS_MAX,
         "response_format": _FORMAT,
         "stream_options": "`include_usage`",
@@ -166,7 +170,7 @@ _REFUSED_EVERYWHERE: Final = {
     "repetition_detection": _NOT_THERE,
     "thinking_token_budget": _NOT_THERE,
     "watermarking": _NOT_THERE,
-    "prompt_logprobs": "the engine knows the log-probabilities of its answer alone",
+    "prompt_logprobs": "send a completion with `echo` and `logprobs`",
     "add_special_tokens": "the model's own tokenizer decides",
     "spaces_between_special_tokens": _NOT_THERE,
     "truncation_side": "the last tokens of a prompt are kept",
@@ -217,7 +221,6 @@ REFUSED: Final[dict[str, dict[str, str]]] = {
     "completions": {
         **_REFUSED_EVERYWHERE,
         "suffix": "text is only continued",
-        "echo (with logprobs)": "the engine knows the log-probabilities of its answer alone",
         "best_of (while streaming)": "the likeliest are known at the end",
         "prompt_embeds": "a prompt is a text or token ids",
     },

@@ -53,7 +53,7 @@ def decode(parsed: dict[str, Any], served: Served) -> GenerationCall:
         if not isinstance(instructions, str):
             raise wrong_type("instructions", instructions, "a string")
         messages = _with_instructions(instructions, messages)
-    settings = settings_of(parsed) | {"sequences": None}
+    settings = settings_of(parsed, served) | {"sequences": None}
     settings["tokens_new_max"] = parsed.get("max_output_tokens")
     text = mapping(parsed, "text")
     names = dict(_NAMES)
