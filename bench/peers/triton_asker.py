@@ -69,7 +69,7 @@ def _read(headers: Any, body: bytes) -> Any:
         return [json.loads(body[: int(length)]), body[int(length) :].hex()]
     if headers.get("content-encoding") == "gzip":
         body = gzip.decompress(body)
-    text = body.decode()
+    text = body.decode(errors="backslashreplace")
     if text.startswith("data:"):
         events = [json.loads(each[5:]) for each in text.split("\n\n") if each]
         return [ERROR if set(each) == {"error"} else each for each in events]
@@ -158,7 +158,7 @@ def _by_client(client: Any, module: Any, ask: dict[str, Any], more: dict[str, An
 
 
 def _array(one: dict[str, Any]) -> Any:
-    kind = np.float32 if one["datatype"] == "BF16" else triton_to_np_dtype(one["datatype"])
+    kind = triton_to_np_dtype(one["datatype"])
     data = [each.encode() for each in one["data"]] if one["datatype"] == "BYTES" else one["data"]
     return np.array(data, kind).reshape(one["shape"])
 

@@ -236,7 +236,8 @@ CALLS = (
         stream("of three", *(message({"inputs": [ONE]}) | {"id": str(n)} for n in range(3))),
     )),
     Case("queue-timeout", BATCHED + "dynamic_batching { default_queue_policy { "
-         "timeout_action: REJECT default_timeout_microseconds: 100000 allow_timeout_override: true } }", SLEEPS, (
+         "timeout_action: REJECT default_timeout_microseconds: 100000 "
+         "allow_timeout_override: true } }", SLEEPS, (
         queued("waits too long", slow(1.5), slow(0.0)),
         queued("its own timeout is shorter", slow(1.5), slow(0.0, timeout=1000)),
         queued("its own timeout is longer", slow(1.5), slow(0.0, timeout=5_000_000)),

@@ -78,6 +78,13 @@ def _log(answer: Any) -> Any:
     return {name: value for name, value in answer.items() if name not in ("log_file", "log_format")}
 
 
+def _batching(answer: Any) -> Any:
+    if not isinstance(answer, Mapping):
+        return answer
+    dynamic = {"dynamic_batching": {}} if "dynamic_batching" in answer else {}
+    return {"max_batch_size": answer.get("max_batch_size"), **dynamic}
+
+
 #: View -> what of an answer is compared.
 VIEWS: dict[str, Callable[[Any], Any]] = {
     "": lambda answer: answer, "code": _code, "tensors": _tensors, "config": _config,
@@ -85,6 +92,7 @@ VIEWS: dict[str, Callable[[Any], Any]] = {
         answer.get("config") if isinstance(answer, Mapping) else answer
     ),
     "counts": _counts, "index": _index, "log": _log, "versions": _versions,
+    "batching": _batching,
 }  # fmt: skip
 
 
@@ -113,8 +121,11 @@ class Difference:
     triton: str
     why: str
     rows: tuple[str, ...]  #: patterns of `Row.name`
+    codes: tuple[Any, Any] | None = None  #: Triton's and ours; None: any
 
     def covers(self, row: Row) -> bool:
+        if self.codes is not None and self.codes != (row.theirs[0], row.ours[0]):
+            return False
         return any(fnmatchcase(row.name, pattern) for pattern in self.rows)
 
 

@@ -42,7 +42,7 @@ def write(case: Case, root: Path) -> Path:
     place = root / case.name
     _write_model(place / case.name, case.config, case.code, case.backend)
     for name, (config, code) in case.others.items():
-        _write_model(place / name, config, code, "" if "platform:" in config else "python")
+        _write_model(place / name, config, code, "python")
     for path, content in case.files.items():
         file = place / case.name / path
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -53,7 +53,7 @@ def write(case: Case, root: Path) -> Path:
 def _write_model(folder: Path, config: str | None, code: str | None, backend: str) -> None:
     folder.mkdir(parents=True)
     if config is not None:
-        named = f'backend: "{backend}" ' if backend else ""
+        named = "" if "platform:" in config else f'backend: "{backend}" '
         (folder / "config.pbtxt").write_text(named + config)
     if code is not None:
         (folder / "1").mkdir()

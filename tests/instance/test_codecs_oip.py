@@ -126,6 +126,23 @@ def grpc_request(**fields: Any) -> Any:
     return request
 
 
+def test_an_output_that_is_asked_for_twice_is_answered_once() -> None:
+    """As Triton does: outputs have names, and the first word about each counts."""
+    asked = [{"name": "said"}, {"name": "y"}, {"name": "said", "parameters": {"binary_data": True}}]
+    body, _ = decode({"inputs": [X, WORD], "outputs": asked}).encode(OUTPUTS)
+    assert [each["name"] for each in json.loads(body)["outputs"]] == ["said", "y"]
+    request = ModelInferRequest(
+        inputs=[
+            {"name": "x", "datatype": "FP32", "shape": [1, 2]},
+            {"name": "word", "datatype": "BYTES", "shape": [1]},
+        ],
+        outputs=[{"name": "y"}, {"name": "y"}],
+        raw_input_contents=[struct.pack("<2f", 1, 2), b"\x00\x00\x00\x00"],
+    )
+    body, _ = decode(request.SerializeToString(), content_type=OIP_GRPC).encode(OUTPUTS)
+    assert [each.name for each in ModelInferResponse.FromString(body).outputs] == ["y"]
+
+
 def test_grpc_takes_raw_and_typed_contents_and_answers_raw() -> None:
     raw = grpc_request()
     raw.raw_input_contents.extend([struct.pack("<2f", 1, 2), b"\x02\x00\x00\x00ok"])

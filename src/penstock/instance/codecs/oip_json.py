@@ -239,12 +239,15 @@ def _flag(parameters: Mapping[str, Any], name: str, default: bool, of: str) -> b
 
 
 def known_outputs(model: CodecModel, wanted: list[OutputSpec]) -> list[OutputSpec]:
-    """`wanted`, if the model has them all. Raises ModelError."""
+    """`wanted`, if the model has them all; of an output that is named again the first counts.
+    Raises ModelError."""
     known = [spec.name for spec in model.outputs]
+    first: dict[str, OutputSpec] = {}
     for each in wanted:
         if known and each.name not in known:
             raise bad(f"output {each.name[:80]!r} is not one of the model's: {', '.join(known)}")
-    return wanted
+        first.setdefault(each.name, each)
+    return list(first.values())
 
 
 def _encoder(model: CodecModel, wanted: list[OutputSpec], ident: str, sagemaker: bool) -> Encode:
