@@ -143,6 +143,15 @@ def test_an_output_that_is_asked_for_twice_is_answered_once() -> None:
     assert [each.name for each in ModelInferResponse.FromString(body).outputs] == ["y"]
 
 
+@pytest.mark.parametrize("value", [{"int64_param": 0}, {"int64_param": -1}, {"string_param": "2"}])
+def test_grpc_takes_a_number_of_classes_above_0(value: dict[str, Any]) -> None:
+    request = grpc_request()
+    request.outputs.add(name="y", parameters={"classification": value})
+    request.raw_input_contents.extend([struct.pack("<2f", 1, 2), b"\x02\x00\x00\x00ok"])
+    with pytest.raises(ModelError, match="classification of output 'y' is not a number of classes"):
+        decode(request.SerializeToString(), content_type=OIP_GRPC, door="oip-grpc")
+
+
 def test_grpc_takes_raw_and_typed_contents_and_answers_raw() -> None:
     raw = grpc_request()
     raw.raw_input_contents.extend([struct.pack("<2f", 1, 2), b"\x02\x00\x00\x00ok"])

@@ -28,6 +28,7 @@ from penstock.instance.codecs.oip_json import (
     answered,
     dtype_of,
     known_outputs,
+    no_classes,
     pick,
     raw_tensor,
     reshaped,
@@ -144,7 +145,10 @@ def _wanted(model: CodecModel, request: Any) -> list[OutputSpec]:
         refuse_shared_memory(entry.parameters, f"output {entry.name!r}")
         classes = 0
         if "classification" in entry.parameters:
-            classes = max(0, entry.parameters["classification"].int64_param)
+            given = parameter_of(entry.parameters["classification"])
+            if type(given) is not int or given < 1:
+                raise no_classes(entry.name)
+            classes = given
         wanted.append(OutputSpec(entry.name, True, classes))
     return known_outputs(model, wanted)
 

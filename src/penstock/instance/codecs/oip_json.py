@@ -223,7 +223,7 @@ def _wanted(model: CodecModel, parsed: Mapping[str, Any]) -> list[OutputSpec]:
             raise bad(f"the parameters of output {entry['name'][:80]!r} are not an object")
         classes = own.get("classification", 0)
         if type(classes) is not int or classes < 0:
-            raise bad(f"classification of output {entry['name'][:80]!r} is not a number of classes")
+            raise no_classes(entry["name"])
         of = f"output {entry['name'][:80]!r}"
         refuse_shared_memory(own, of)
         binary = _flag(own, "binary_data", binary_default, of)
@@ -236,6 +236,10 @@ def _flag(parameters: Mapping[str, Any], name: str, default: bool, of: str) -> b
     if not isinstance(value, bool):
         raise bad(f"parameter {name} of {of} is true or false, {str(value)[:80]!r} came")
     return value
+
+
+def no_classes(output: str) -> ModelError:
+    return bad(f"classification of output {output[:80]!r} is not a number of classes")
 
 
 def known_outputs(model: CodecModel, wanted: list[OutputSpec]) -> list[OutputSpec]:
