@@ -103,7 +103,7 @@ def shown(outcome: Any) -> str:
 
 def main(arguments: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(prog="bench triton_answers")
-    parser.add_argument("--case", action="append", help="only these; a pattern")
+    parser.add_argument("--case", action="append", help="only these; a pattern, may be given again")
     options = parser.parse_args(arguments)
     wanted = options.case or ["*"]
     cases = [case for case in CASES if any(fnmatchcase(case.name, each) for each in wanted)]

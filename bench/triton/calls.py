@@ -161,7 +161,7 @@ CALLS = (
                 found = pb_utils.InferenceRequest(
                     model_name=model, model_version=version, requested_output_names=outputs,
                     inputs=[pb_utils.Tensor("x", given(request).astype(kind))]).exec()
-                said.append([found.has_error(), found.has_error() and found.error().code(),
+                said.append([found.has_error(), found.has_error() and int(found.error().code()),
                              len(found.output_tensors())])
             except Exception as error:
                 said.append(type(error).__name__)
