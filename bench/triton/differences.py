@@ -4,4 +4,139 @@ from __future__ import annotations
 
 from bench.triton.rows import Difference
 
-DIFFERENCES: tuple[Difference, ...] = ()
+#: Models whose code decides the code of the answer: there 500 is a word of the model.
+_CALLER = "the request is at fault, and a client that repeats what got 500 would repeat it for ever"
+_SUPERSET = "nothing is lost by it"
+_OLD = "the server in nvidia-pytriton is of an older release"
+
+DIFFERENCES: tuple[Difference, ...] = (
+    Difference(
+        "a body or a value that is wrong, over HTTP",
+        "400", "500 where its JSON parser finds the fault, and 400 elsewhere", _CALLER,
+        ("*(http)",), (500, 400),
+    ),
+    Difference(
+        "more rows than `max_batch_size`",
+        "computed in several runs", "400", "clients need not know the limit of a batch",
+        ("*: too many rows (*)",),
+    ),
+    Difference(
+        "a number beyond the type of its tensor",
+        "400, by the input's name", "wraps around, and 1e39 as FP32 is infinity",
+        "another number is computed than was sent",
+        ("whole-*: beyond the largest (http)", "whole-*: below the least (http)",
+         "floats: a number beyond FP32 (http)"),
+    ),
+    Difference(
+        "`2.0` or `1e2` for an integer", "the integer, below 2**53", "500",
+        "JavaScript and others write whole numbers so",
+        ("whole-*: a whole fraction (http)", "whole-*: with an exponent (http)"),
+    ),
+    Difference(
+        "`true` for a number, 1 or 0 for BOOL", "1; true or false", "500", _SUPERSET,
+        ("*: a flag (http)", "flags: numbers (http)"),
+    ),
+    Difference(
+        "FP16 and BF16 in JSON, and in `generate`", "read and written", "400: binary data only",
+        _SUPERSET, ("halves: *", "brain-floats: in JSON (http)"),
+    ),
+    Difference(
+        "`Inf` for `Infinity` in JSON", "400", "read", "no other parser writes it",
+        ("floats: Inf (http)",),
+    ),
+    Difference(
+        "data that is nested unevenly", "400", "flattened",
+        "which element is meant is a guess", ("floats: nested unevenly (http)",),
+    ),
+    Difference(
+        "bytes that are no UTF-8, in a JSON answer",
+        "406, which asks for binary data", "JSON that is none", "no client can read it",
+        ("bytes-out: no UTF-8 as JSON (http)",),
+    ),
+    Difference(
+        "outputs of another type than the configuration says",
+        "converted, where no value is lost", "as they are",
+        "metadata is a promise to the caller", ("other-type: *",),
+    ),
+    Difference(
+        "arrays in the other order of bytes, numpy's own strings",
+        "taken", "500", _SUPERSET, ("big-endian: *", "fixed-strings: *"),
+    ),
+    Difference(
+        "None in the place of a response", "500", "the client waits for ever",
+        "a request ends with an answer", ("nothing: *",),
+    ),
+    Difference(
+        "an input that is not optional is left out, and an optional one is given",
+        "400, by the input's name", "computed: only their number is checked",
+        "the model would read None", ("optional: without the one that is not (*)",),
+    ),
+    Difference(
+        "`timeout` and `priority` below 0 over gRPC", "INVALID_ARGUMENT",
+        "a very large number: the bits are read without a sign", "nobody means that",
+        ("identity: a timeout below zero (grpc)",),
+    ),
+    Difference(
+        "`parameters` of an `InferenceResponse`", "answered",
+        "TypeError in release 24.10; newer ones answer them", _OLD, ("response-parameters: *",),
+    ),
+    Difference(
+        "`optimization` in the configuration that a Python model gets",
+        "left out", "filled in", "it tunes Triton itself", ("arguments: *",),
+    ),
+    Difference(
+        "the code of a model's error in `generate` and `generate_stream`",
+        "as in `infer`: 404, 503, 500 and so on", "400, whatever it was",
+        "a client must know whether to try again",
+        ("decoupled-*error: *alone*(http)", "decoupled-raises: *(http)",
+         "decoupled-list: *(http)"),
+    ),
+    Difference(
+        "`generate` of a model that gives no response, or several",
+        "500, or the code of the error among them", "200 with `error` in the body",
+        "a client that looks at the code must not take it for an answer",
+        ("decoupled: ? responses (http)", "decoupled-error: an error after a response (http)"),
+    ),
+    Difference(
+        "`model_version` in a message of a stream that only ends it", "there", "empty",
+        _SUPERSET, ("decoupled: a stream, *the end wanted (grpc)",),
+    ),
+    Difference(
+        "a correlation id that is a string, and a control tensor that is a number",
+        "refused by name", "the tensor has the string's first bytes, or none",
+        "two sequences would look like one", ("sequence*: a name (*)",),
+    ),
+    Difference(
+        "a correlation id as a tensor of TYPE_STRING, with `max_batch_size`",
+        "given to the model", "refused: the server miscounts its elements in release 24.10", _OLD,
+        ("sequence-names: *",),
+    ),
+    Difference(
+        "`state` of a Python model", "refused when it loads",
+        "the model loads, and its state never moves on",
+        "the model has memory of its own", ("sequence-state: *",),
+    ),
+    Difference(
+        "version `01` in a path", "404", "version 1", "a folder's name is the version",
+        ("versions-*: version 01 (http)",),
+    ),
+    Difference(
+        "`preferred_batch_size` in the configuration of a model that has none",
+        "empty", "`max_batch_size`", "the batcher does not need it",
+        ("completed*: configuration (http)",),
+    ),
+    Difference(
+        "a Python model without any tensor in its configuration",
+        "refused when it loads", "it loads, and no request is ever right",
+        "the fault is told to who deploys", ("incomplete: *",),
+    ),
+    Difference(
+        "a version's folder without model.py", "refused when it loads", "the load never ends",
+        "the fault is told to who deploys", ("config-empty-version: load",),
+    ),
+    Difference(
+        "`name` in config.pbtxt that is not the folder's",
+        "the name in config.pbtxt, or the endpoint's, is served", "refused",
+        "folders are renamed when they are packed", ("config-other-name: *",),
+    ),
+)  # fmt: skip

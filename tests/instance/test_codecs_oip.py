@@ -152,6 +152,35 @@ def test_grpc_takes_a_number_of_classes_above_0(value: dict[str, Any]) -> None:
         decode(request.SerializeToString(), content_type=OIP_GRPC, door="oip-grpc")
 
 
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"outputs": {}}, "outputs is not a list"),
+        ({"parameters": []}, "parameters is not an object"),
+        ({"parameters": ""}, "parameters is not an object"),
+        ({"outputs": [{"name": "y", "parameters": []}]}, "parameters of output 'y' are not"),
+        ({"inputs": [{**X, "parameters": []}, WORD]}, "parameters of input 'x' are not"),
+        ({"id": 0}, "id is not a string"),
+    ],
+)
+def test_what_is_empty_and_of_another_type_is_refused(
+    changed: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(ModelError, match=words):
+        decode({"inputs": [X, WORD], **changed})
+    for field in ("outputs", "parameters", "id"):
+        decode({"inputs": [X, WORD], field: None})
+
+
+def test_grpc_refuses_contents_of_a_type_that_the_tensor_does_not_have() -> None:
+    request = grpc_request()
+    request.inputs[0].contents.fp32_contents.extend([1, 2])
+    request.inputs[0].contents.int_contents.extend([1, 2])
+    request.inputs[1].contents.bytes_contents.append(b"ok")
+    with pytest.raises(ModelError, match="input 'x' is FP32 and has int_contents"):
+        decode(request.SerializeToString(), content_type=OIP_GRPC, door="oip-grpc")
+
+
 def test_grpc_takes_raw_and_typed_contents_and_answers_raw() -> None:
     raw = grpc_request()
     raw.raw_input_contents.extend([struct.pack("<2f", 1, 2), b"\x02\x00\x00\x00ok"])

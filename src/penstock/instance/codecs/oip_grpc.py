@@ -130,6 +130,9 @@ def _contents(entry: Any, dtype: str, shape: list[int], name: str) -> np.ndarray
     field = _CONTENTS.get(dtype)
     if field is None:
         raise bad(f"input {name!r} is {dtype}, which is sent in raw_input_contents only")
+    others = [each.name for each, _ in entry.contents.ListFields() if each.name != field]
+    if others:  # the tensor may have two values, so neither is taken
+        raise bad(f"input {name!r} is {dtype} and has {others[0]}: send {field} alone")
     values = getattr(entry.contents, field)
     if dtype == "BYTES":
         return reshaped(objects(list(values)), shape, name)

@@ -155,11 +155,12 @@ def decode_parsed(
     if at != len(binary):
         raise bad(f"{len(binary) - at} bytes of binary data belong to no input")
     wanted = _wanted(model, parsed)
-    ident = parsed.get("id") or ""
+    ident = parsed.get("id")
+    ident = "" if ident is None else ident
     if not isinstance(ident, str):
         raise bad("id is not a string")
     names = tuple(each.name for each in wanted)
-    metadata = metadata_of(ident, parsed.get("parameters") or {}, names)
+    metadata = metadata_of(ident, _parameters(parsed, ""), names)
     encode = _encoder(model, wanted, ident, sagemaker)
     return Decoded(tensors, check_inputs(model, tensors), encode, metadata)
 
@@ -172,9 +173,7 @@ def _described(entry: Any) -> tuple[str, str, list[int], Mapping[str, Any]]:
         raise bad("each of inputs needs name and datatype (strings) and shape (a list)")
     if not all(type(size) is int and size >= 0 for size in shape) or len(shape) > 32:
         raise bad(f"input {name[:80]!r} has the shape {str(shape)[:200]}", code="bad-shape")
-    parameters = entry.get("parameters") or {}
-    if not isinstance(parameters, dict):
-        raise bad(f"the parameters of input {name[:80]!r} are not an object")
+    parameters = _parameters(entry, f"input {name[:80]!r}")
     refuse_shared_memory(parameters, f"input {name[:80]!r}")
     return name, dtype, shape, parameters
 
@@ -205,22 +204,18 @@ def reshaped(array: np.ndarray, shape: list[int], name: str) -> np.ndarray:
 
 
 def _wanted(model: CodecModel, parsed: Mapping[str, Any]) -> list[OutputSpec]:
-    parameters = parsed.get("parameters") or {}
-    if not isinstance(parameters, dict):
-        raise bad("parameters is not an object")
+    parameters = _parameters(parsed, "")
     binary_default = _flag(parameters, "binary_data_output", False, "the request")
     requested = parsed.get("outputs")
+    if requested is not None and not isinstance(requested, list):
+        raise bad("outputs is not a list")
     if not requested:
         return [OutputSpec(spec.name, binary_default, 0) for spec in model.outputs]
-    if not isinstance(requested, list):
-        raise bad("outputs is not a list")
     wanted = []
     for entry in requested:
         if not isinstance(entry, dict) or not isinstance(entry.get("name"), str):
             raise bad("each of outputs is an object with a name")
-        own = entry.get("parameters") or {}
-        if not isinstance(own, dict):
-            raise bad(f"the parameters of output {entry['name'][:80]!r} are not an object")
+        own = _parameters(entry, f"output {entry['name'][:80]!r}")
         classes = own.get("classification", 0)
         if type(classes) is not int or classes < 0:
             raise no_classes(entry["name"])
@@ -229,6 +224,18 @@ def _wanted(model: CodecModel, parsed: Mapping[str, Any]) -> list[OutputSpec]:
         binary = _flag(own, "binary_data", binary_default, of)
         wanted.append(OutputSpec(entry["name"], binary, classes))
     return known_outputs(model, wanted)
+
+
+def _parameters(of: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """Of a tensor, or of the request where `name` is empty; left out and null are none."""
+    given = of.get("parameters")
+    if given is None:
+        return {}
+    if not isinstance(given, dict):
+        raise bad(
+            f"the parameters of {name} are not an object" if name else "parameters is not an object"
+        )
+    return given
 
 
 def _flag(parameters: Mapping[str, Any], name: str, default: bool, of: str) -> bool:
