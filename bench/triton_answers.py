@@ -46,15 +46,26 @@ def answers(cases: Sequence[Case], root: Path, start: Starts) -> Iterator[list[O
     with contextlib.ExitStack() as stack:
         asker = stack.enter_context(Asker())
         up = stack.enter_context(contextlib.ExitStack())
-        side = up.enter_context(start())
+        side = _started(up, start)
         for case in cases:
+            if side is None:
+                yield [["not started", ""]] * len(names(case))
+                continue
             try:
                 yield _of(case, root, side, asker)
             except OSError as error:
                 yield [[f"failed: {error}"[:200], ""]] * len(names(case))
             if not side.lives():
                 up.close()
-                side = up.enter_context(start())
+                side = _started(up, start)
+
+
+def _started(up: contextlib.ExitStack, start: Starts) -> Side | None:
+    try:
+        return up.enter_context(start())
+    except (OSError, RuntimeError) as error:
+        print(f"a server did not start: {error}", flush=True)
+        return None
 
 
 def _of(case: Case, root: Path, side: Side, asker: Asker) -> list[Outcome]:
@@ -85,7 +96,7 @@ def compare(cases: Sequence[Case]) -> list[Row]:
         for case in cases:
             write(case, root)
         asked = [case for case in cases if not case.documented]
-        found = answers(asked, root, lambda: nvidia(root, Path(scratch)))
+        found = iter(list(answers(asked, root, lambda: nvidia(root, Path(scratch)))))
         theirs = [documented(case) if case.documented else next(found) for case in cases]
         our = list(answers(cases, root, ours))
     rows = []
@@ -101,6 +112,12 @@ def shown(outcome: Any) -> str:
     return json.dumps(outcome, ensure_ascii=False)[:400]
 
 
+def _release(judged: Sequence[tuple[Row, str, Any]]) -> dict[str, str]:
+    """NVIDIA's server's own version, which it tells where it is asked about itself."""
+    told = [row.theirs[1] for row, *_ in judged if row.name == "server: about itself (http)"]
+    return {"tritonserver": each["version"] for each in told if isinstance(each, dict)}
+
+
 def main(arguments: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(prog="bench triton_answers")
     parser.add_argument("--case", action="append", help="only these; a pattern, may be given again")
@@ -114,11 +131,15 @@ def main(arguments: Sequence[str]) -> None:
             if by is not None:
                 print(f"  {by.what}: {by.why}")
     counts = Counter(verdict for _, verdict, _ in judged)
+    for one in DIFFERENCES if len(cases) == len(CASES) else ():
+        if not any(by is one for _, _, by in judged):
+            print(f"listed, and no longer so: {one.what}")
     finish(
         "triton_answers",
         {"same": counts[SAME], "differ_listed": counts[LISTED], "differ_unlisted": counts[UNLISTED],
          "repositories": len(cases), "rows": len(judged)},
         versions={
+            **_release(judged),
             **versions_in("pytriton", "nvidia-pytriton", "numpy"),
             **versions_in("client-tritonclient", "tritonclient", "grpcio"),
         },

@@ -447,7 +447,7 @@ def differences_from_triton() -> str:
         "Generated from `bench/triton/differences.py`; do not edit. `make bench",
         "NAME=triton_answers` sends the same requests to NVIDIA's server and to Penstock and",
         "compares codes and answers; what differs stands here. Texts of errors are each server's",
-        "own. What a `config.pbtxt` may not ask for is on [its own page](../howto/refused.md#triton).",
+        "own. What a `config.pbtxt` may not ask for has [a list](../howto/refused.md#triton).",
         "",
         "| | here | in Triton | why |",
         "| --- | --- | --- | --- |",

@@ -249,7 +249,7 @@ CALLS = (
          " default_timeout_microseconds: 100000 } }", SLEEPS,
          [queued("goes behind", slow(1.5), slow(0.0))]),
     Case("queue-size", BATCHED + "dynamic_batching { default_queue_policy { max_queue_size: 1 } }",
-         SLEEPS, [queued("a third finds it full", slow(1.8), slow(0.0), slow(0.0))]),
+         SLEEPS, [queued("others find it full", slow(2.5), *[slow(0.0)] * 5)]),
     Case("client-timeout", TOLD + "dynamic_batching { }", seen("request.timeout()"),
          infer("a timeout that nothing honours", ONE, parameters={"timeout": 1})),
     Case("cached", BATCHED + "response_cache { enable: true }", """
@@ -266,6 +266,6 @@ CALLS = (
         http("the first with a parameter", "infer", {"inputs": [ONE], "parameters": {"k": 1}}),
         grpc("the first over gRPC", "ModelInfer", message({"inputs": [ONE]})),
         http("its output asked for", "infer", {"inputs": [ONE], "outputs": [{"name": "y"}]}),
-        http("counts", "stats", view="counts"),
+        http("counts", "stats", view="counts", settles=True),
     )),
 )  # fmt: skip

@@ -139,4 +139,124 @@ DIFFERENCES: tuple[Difference, ...] = (
         "the name in config.pbtxt, or the endpoint's, is served", "refused",
         "folders are renamed when they are packed", ("config-other-name: *",),
     ),
+    Difference(
+        "fewest digits of FP32 in JSON", "0.1", "0.10000000149011612",
+        "both are the same FP32; one is shorter", ("numbers-out: generated*",),
+    ),
+    Difference(
+        "BF16 as a numpy array of a Python model", "an array of FP32, which BF16 is cut from again",
+        "as_numpy() raises", _SUPERSET, ("brain-floats-numpy: *",),
+    ),
+    Difference(
+        "the sequence in the answer of an ensemble", "not repeated",
+        "`sequence_id`, `sequence_start` and `sequence_end` are among the parameters, 0 and false",
+        "the caller sent none", ("ensemble: *",),
+    ),
+    Difference(
+        "the code of a call of another model that can't be made", "NOT_FOUND, INVALID_ARG",
+        "INTERNAL in release 24.10", "the calling code can tell what went wrong",
+        ("bls-errors: *",),
+    ),
+    Difference(
+        "a parameter as `uint64_param`", "taken", "refused in release 24.10", _OLD,
+        ("parameter-kinds: as uint64_param (grpc)", "messages: a parameter as uint64_param (grpc)"),
+    ),
+    Difference(
+        "a message of a stream without any request", "INVALID_ARGUMENT", "OK, without an answer",
+        "the call names no model", ("streams: of no requests (grpc)",),
+    ),
+    Difference(
+        "a queue that is full", "503 once all places are taken: of the gateway, the copy and its"
+        " worker", "503 as soon as `max_queue_size` requests wait",
+        "a request that a copy has begun to read is no longer in its queue",
+        ("queue-size: *",),
+    ),
+    Difference(
+        "the key of the response cache", "model, version, inputs, parameters and requested outputs",
+        "the inputs", "a model sees the parameters", ("cached: *",),
+    ),
+    Difference(
+        "a tensor of config.pbtxt given twice", "refused when it loads",
+        "it loads, and requests are refused", "which one is meant is a guess",
+        ("config-input-twice: *", "config-output-twice: *"),
+    ),
+    Difference(
+        "`priority_levels` without `default_priority_level`", "the first level", "refused",
+        _SUPERSET, ("config-levels-without-default: *",),
+    ),
+    Difference(
+        "`count: -1` of an instance group", "refused when it loads", "one instance",
+        "a misspelt number is told", ("config-instances-below: *",),
+    ),
+    Difference(
+        "instance groups that are all passive", "refused when it loads",
+        "it loads, and the first request ends the server", "no request could be answered",
+        ("config-instances-passive: *",),
+    ),
+    Difference(
+        "a parameter of config.pbtxt given twice", "refused when it loads", "the last one counts",
+        "which one is meant is a guess", ("config-repeated-parameter: *",),
+    ),
+    Difference(
+        "`Inference-Header-Content-Length: 0`, a body that is one tensor's bytes",
+        "400", "the tensor, of an answer in bytes",
+        "not served; send `binary_data_size` of the tensor in a JSON header",
+        ("bytes: length 0 (http)", "bytes: no number as length (http)", "bodies: empty (http)"),
+    ),
+    Difference(
+        "an unknown `Content-Encoding`", "415", "501", "the request is at fault",
+        ("bytes: an unknown encoding (http)",),
+    ),
+    Difference(
+        "a key of a JSON object that stands there twice", "the last one counts",
+        "the first one counts", "as in Python's and JavaScript's parsers",
+        ("bodies: a key twice (http)",),
+    ),
+    Difference(
+        "a version that is no number, over gRPC", "NOT_FOUND", "INVALID_ARGUMENT",
+        "there is no such version, as over HTTP", ("messages: no number as version (grpc)",),
+    ),
+    Difference(
+        "an unknown model or version, in readiness, statistics and trace settings",
+        "404, NOT_FOUND", "400, INVALID_ARGUMENT", "as everywhere else",
+        ("server: *unknown model*", "server: version 2 ready (http)",
+         "server: of another version (http)", "settings: *unknown model*"),
+    ),
+    Difference(
+        "loading and unloading through the repository",
+        "of target models and of no others; 404 for an unknown one",
+        "of every model; unloading an unknown one succeeds, loading it is 500",
+        "models are deployed as endpoints",
+        ("server: load an unknown model (http)", "server: unload an unknown model (http)",
+         "server: RepositoryModel*"),
+    ),
+    Difference(
+        "statistics", "requests that were refused are failures; runs that failed are no executions",
+        "requests that were refused are not counted; runs that failed are executions",
+        "a caller sees both as failures", ("counted: *",),
+    ),
+    Difference(
+        "the log's switches", "one level; what can't be set so is refused by name",
+        "each for itself; unknown settings are dropped", "what is dropped is never noticed",
+        ("settings: warnings off alone (http)", "settings: an unknown log setting (http)",
+         "settings: a format (http)", "settings: an unknown format (http)",
+         "settings: a file (http)"),
+    ),
+    Difference(
+        "trace settings", "told, and refused where another is asked for (501)",
+        "set by requests; unknown ones are dropped", "the operator decides what is traced",
+        ("settings: trace level (http)", "settings: an unknown trace setting (http)",
+         "settings: a trace rate as text (http)"),
+    ),
+    Difference(
+        "a region of shared memory that can't be registered, or is known",
+        "400, INVALID_ARGUMENT", "500, INTERNAL; 400, ALREADY_EXISTS", _CALLER,
+        ("shared-memory: a region's life *",),
+    ),
+    Difference(
+        "headers as parameters", "of the names that are given, or of beginnings with `*`",
+        "of names in which an expression matches anywhere",
+        "an expression may cost any time with a stranger's names",
+        ("headers: a longer name (http)", "headers: metadata of a longer name (grpc)"),
+    ),
 )  # fmt: skip

@@ -54,8 +54,8 @@ def contents(label: str, *, shape: int = 2, raws: list[str] | None = None, **con
     return grpc(label, "ModelInfer", {"inputs": [one], **more})
 
 
-def about(call: str, request: Any = None, view: str = "", label: str = "") -> Ask:
-    return grpc(label or call, call, request or {}, view)
+def about(call: str, request: Any = None, view: str = "", label: str = "", **more: Any) -> Ask:
+    return grpc(label or call, call, request or {}, view, **more)
 
 
 SAGEMAKER_KIND = "application/vnd.sagemaker-triton.binary+json;json-header-size={}"
@@ -186,7 +186,7 @@ PROTOCOL = (
     )),
     Case("server", BATCHED, SAME, (
         *infer("one", ONE), http("live", "/health/live"), http("ready", "/health/ready"),
-        http("server", "", view="code"), http("the root", "/", view="code"),
+        http("about itself", "/", view="code"),
         http("model ready", "ready"), http("an unknown model ready", "/models/gone/ready"),
         http("about an unknown model", "/models/gone"),
         http("configuration of an unknown model", "/models/gone/config"),
@@ -195,8 +195,8 @@ PROTOCOL = (
         http("generate of an unknown model", "/models/gone/generate", {}),
         http("version 1 ready", "versions/1/ready"), http("version 2 ready", "versions/2/ready"),
         http("metadata", "", view="tensors"), http("configuration", "config", view="config"),
-        http("statistics", "stats", view="counts"),
-        http("of a version", "versions/1/stats", view="counts"),
+        http("statistics", "stats", view="counts", settles=True),
+        http("of a version", "versions/1/stats", view="counts", settles=True),
         http("of another version", "versions/9/stats"),
         http("of all", "/models/stats", view="code"),
         http("index", "/repository/index", {}, view="index"),
@@ -212,7 +212,7 @@ PROTOCOL = (
         about("ModelMetadata", {"name": "gone"}, label="ModelMetadata of an unknown model"),
         about("ModelConfig", {"name": "server"}, "grpc-config"),
         about("ModelConfig", {"name": "gone"}, label="ModelConfig of an unknown model"),
-        about("ModelStatistics", {"name": "server"}, "counts"),
+        about("ModelStatistics", {"name": "server"}, "counts", settles=True),
         about("ModelStatistics", {"name": "gone"}, label="ModelStatistics of an unknown model"),
         about("RepositoryIndex", view="index"),
         about("RepositoryModelLoad", {"model_name": "gone"}),
@@ -250,8 +250,8 @@ PROTOCOL = (
         *infer("three rows", tensor([1.0, 2.0, 3.0], [3, 1])),
         *infer("a failure", tensor([-1.0], [1, 1])),
         *infer("refused", tensor([1], [1, 1], "INT32")),
-        http("counts", "stats", view="counts"),
-        about("ModelStatistics", {"name": "counted"}, "counts"),
+        http("counts", "stats", view="counts", settles=True),
+        about("ModelStatistics", {"name": "counted"}, "counts", settles=True),
     )),
     Case("shared-memory", "max_batch_size: 4 " + tensors(dims="2"), SAME, (
         Ask("a region's life over HTTP", "shared-memory", {"by": "http"}),

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
 
+import numpy as np
+
 SAME, LISTED, UNLISTED = "same", "differ-listed", "differ-unlisted"
 
 
@@ -69,7 +71,8 @@ def _counts(answer: Any) -> Any:
 def _index(answer: Any) -> Any:
     """Without the models of other cases, which lie there unloaded."""
     rows = answer.get("models", ()) if isinstance(answer, Mapping) else answer
-    return [each for each in rows if each.get("state") == "READY"]
+    ready = [each for each in rows if each.get("state") == "READY"]
+    return [{name: value for name, value in each.items() if value != ""} for each in ready]
 
 
 def _log(answer: Any) -> Any:
@@ -96,6 +99,17 @@ VIEWS: dict[str, Callable[[Any], Any]] = {
 }  # fmt: skip
 
 
+def _numbers(answer: Any) -> Any:
+    """With FP32 in JSON as FP32: 0.1 and the digits of the double that it becomes are one."""
+    if isinstance(answer, list):
+        return [_numbers(each) for each in answer]
+    if not isinstance(answer, Mapping):
+        return answer
+    if answer.get("datatype") == "FP32" and isinstance(answer.get("data"), list):
+        return dict(answer) | {"data": [str(np.float32(each)) for each in answer["data"]]}
+    return {name: _numbers(each) for name, each in answer.items()}
+
+
 @dataclass(frozen=True, slots=True)
 class Row:
     """One ask, and what both sides answered to it."""
@@ -109,7 +123,7 @@ class Row:
     def is_same(self) -> bool:
         (code, answer), (our_code, our_answer) = self.theirs, self.ours
         view = VIEWS[self.view]
-        return bool(code == our_code and view(answer) == view(our_answer))
+        return bool(code == our_code and _numbers(view(answer)) == _numbers(view(our_answer)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -128,8 +128,8 @@ class Addresses:
     def _url(self, path: str, model: str) -> str:
         if path == "invocations":
             return self.sagemaker.format(model)
-        below = path if path.startswith("/") else f"/models/{model}/{path}".rstrip("/")
-        return f"{self.http}/v2{below}"
+        below = path if path.startswith("/") else f"/models/{model}/{path}"
+        return f"{self.http}/v2{below}".rstrip("/")
 
 
 class Side(Protocol):
@@ -195,6 +195,7 @@ def nvidia(root: Path, folder: Path) -> Iterator[Nvidia]:
         f"--http-header-forward-pattern={FORWARDED}", f"--grpc-header-forward-pattern={FORWARDED}",
         f"--cache-directory={server / 'caches'}", f"--cache-config=local,size={CACHE_BYTES}",
         "--allow-sagemaker=true", f"--sagemaker-port={sagemaker}", "--exit-timeout-secs=5",
+        "--strict-readiness=false",  # models that are meant to fail are beside the others
         *(f"--model-repository={each}" for each in sorted(root.iterdir())),
     ]  # fmt: skip
     environment = {
@@ -237,7 +238,7 @@ class Ours:
 @contextlib.contextmanager
 def ours() -> Iterator[Ours]:
     settings = {
-        "PENSTOCK_LISTEN_FORWARD_HEADERS": json.dumps([FORWARDED]),
+        "PENSTOCK_LISTEN_FORWARD_HEADERS": FORWARDED,
         "PENSTOCK_LISTEN_CLIENT_SHARED_MEMORY": "true",
         "PENSTOCK_CONTROL_RESPONSE_CACHE_BYTES_MAX": str(CACHE_BYTES),
     }

@@ -40,6 +40,15 @@ def test_a_view_leaves_out_what_is_each_servers_own() -> None:
     assert not row("m: counts (http)", [200, theirs], [400, "an error"], "counts").is_same
 
 
+def test_numbers_of_fp32_are_the_same_with_other_digits() -> None:
+    def told(value: Any, kind: str = "FP32") -> Any:
+        return [200, {"outputs": [{"name": "y", "datatype": kind, "data": [value]}]}]
+
+    assert row("m: digits (http)", told(0.10000000149011612), told(0.1)).is_same
+    assert not row("m: digits (http)", told(0.1), told(0.2)).is_same
+    assert not row("m: digits (http)", told(0.10000000149011612, "FP64"), told(0.1, "FP64")).is_same
+
+
 def test_repositories_are_many_and_each_row_has_a_name_of_its_own() -> None:
     counted = Counter(name for case in CASES for name in names(case))
     assert [name for name, times in counted.items() if times > 1] == []

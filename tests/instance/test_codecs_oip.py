@@ -163,9 +163,7 @@ def test_grpc_takes_a_number_of_classes_above_0(value: dict[str, Any]) -> None:
         ({"id": 0}, "id is not a string"),
     ],
 )
-def test_what_is_empty_and_of_another_type_is_refused(
-    changed: dict[str, Any], words: str
-) -> None:
+def test_what_is_empty_and_of_another_type_is_refused(changed: dict[str, Any], words: str) -> None:
     with pytest.raises(ModelError, match=words):
         decode({"inputs": [X, WORD], **changed})
     for field in ("outputs", "parameters", "id"):
