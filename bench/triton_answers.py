@@ -115,7 +115,7 @@ def shown(outcome: Any) -> str:
 def _release(judged: Sequence[tuple[Row, str, Any]]) -> dict[str, str]:
     """NVIDIA's server's own version, which it tells where it is asked about itself."""
     told = [row.theirs[1] for row, *_ in judged if row.name == "server: about itself (http)"]
-    return {"tritonserver": each["version"] for each in told if isinstance(each, dict)}
+    return {"tritonserver": str(told[0]["version"])} if told and isinstance(told[0], dict) else {}
 
 
 def main(arguments: Sequence[str]) -> None:

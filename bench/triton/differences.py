@@ -158,6 +158,10 @@ DIFFERENCES: tuple[Difference, ...] = (
         ("bls-errors: *",),
     ),
     Difference(
+        "headers as parameters of `generate`", "as of `infer`", "none in release 24.10",
+        "one setting, one meaning", ("headers: generated (http)",),
+    ),
+    Difference(
         "a parameter as `uint64_param`", "taken", "refused in release 24.10", _OLD,
         ("parameter-kinds: as uint64_param (grpc)", "messages: a parameter as uint64_param (grpc)"),
     ),
