@@ -202,10 +202,13 @@ DIFFERENCES: tuple[Difference, ...] = (
         "which one is meant is a guess", ("config-repeated-parameter: *",),
     ),
     Difference(
-        "`Inference-Header-Content-Length: 0`, a body that is one tensor's bytes",
-        "400", "the tensor, of an answer in bytes",
-        "not served; send `binary_data_size` of the tensor in a JSON header",
-        ("bytes: length 0 (http)", "bytes: no number as length (http)", "bodies: empty (http)"),
+        "an `Inference-Header-Content-Length` that is no number", "400",
+        "as 0: the whole body is the one tensor's bytes", "the header would be taken for numbers",
+        ("bytes: no number as length (http)",),
+    ),
+    Difference(
+        "an empty body without that header", "400", "a tensor without elements",
+        "a body that was lost must not be answered", ("bodies: empty (http)",),
     ),
     Difference(
         "an unknown `Content-Encoding`", "415", "501", "the request is at fault",

@@ -90,6 +90,50 @@ def test_binary_tensors_follow_the_json_in_both_directions() -> None:
     assert body[size:] == b"\x02\x00\x00\x00hi"
 
 
+def one_input(dtype: str, shape: tuple[int, ...], *, batched: bool = True) -> CodecModel:
+    return CodecModel(
+        name="one",
+        version="1",
+        inputs=(TensorSpec(name="x", dtype=dtype, shape=shape),),
+        outputs=(TensorSpec(name="y", dtype="FP32", shape=(-1, 1)),),
+        batched=batched,
+    )
+
+
+def test_a_body_without_a_header_is_the_one_input() -> None:
+    """Triton's "raw binary request": a header length of 0, one row, and an answer in bytes."""
+    meta = RequestMeta(door="oip", json_header_bytes=0)
+    for model, body, value in (
+        (one_input("FP32", (-1, -1, 2)), struct.pack("<4f", 1, 2, 3, 4), [[[1, 2], [3, 4]]]),
+        (one_input("UINT8", (3,), batched=False), b"\x00{\xff", [0, 123, 255]),
+        (one_input("BYTES", (-1, 1)), b"\xff\xd8{", [[b"\xff\xd8{"]]),
+        (one_input("FP32", (-1,), batched=False), b"", []),
+    ):
+        decoded = decode_tensors(model, meta, body)
+        assert decoded.tensors["x"].tolist() == value
+        answer, about = decoded.encode({"y": np.array([[0.5]], np.float32)})
+        head_bytes = decode_reply_meta(about).json_header_bytes
+        assert head_bytes is not None
+        assert answer[head_bytes:] == struct.pack("<f", 0.5)
+
+
+@pytest.mark.parametrize(
+    ("model", "body", "words"),
+    [
+        (MODEL, b"1234", "the model has 2 inputs"),
+        (one_input("FP32", (-1, -1, -1)), b"1234", "more than one free dimension"),
+        (one_input("BYTES", (-1, -1)), b"1234", "takes bytes only with the shape"),
+        (one_input("FP32", (-1, -1, 2)), b"1234", "input 'x'"),
+        (one_input("FP32", (2,), batched=False), b"123", "input 'x'"),
+    ],
+)
+def test_a_body_without_a_header_fits_the_one_input(
+    model: CodecModel, body: bytes, words: str
+) -> None:
+    with pytest.raises(ModelError, match=words):
+        decode_tensors(model, RequestMeta(door="oip", json_header_bytes=0), body)
+
+
 def test_through_invoke_endpoint_the_header_length_is_in_the_content_type() -> None:
     head = json.dumps(
         {"inputs": [{"name": "x", "shape": [1, 2], "datatype": "FP32",

@@ -7,6 +7,7 @@ forms. Tensors' `parameters` that the protocol defines (`binary_data`, `binary_d
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -119,6 +120,8 @@ def decode(
     media type with the header length, because InvokeEndpoint has no header for it."""
     if json_header_bytes is None:
         return decode_parsed(model, parse_body(body), memoryview(b""), sagemaker=sagemaker)
+    if json_header_bytes == 0 and not sagemaker:
+        return _decode_bare(model, body)
     if not 0 < json_header_bytes <= len(body):
         raise bad(
             f"the JSON header is said to have {json_header_bytes} bytes, the body has {len(body)}"
@@ -162,6 +165,34 @@ def decode_parsed(
     names = tuple(each.name for each in wanted)
     metadata = metadata_of(ident, _parameters(parsed, ""), names)
     encode = _encoder(model, wanted, ident, sagemaker)
+    return Decoded(tensors, check_inputs(model, tensors), encode, metadata)
+
+
+def _decode_bare(model: CodecModel, body: bytes) -> Decoded:
+    """A body that is the bytes of the one input, without any JSON: its shape follows from their
+    number, and the outputs are answered in bytes (Triton's "raw binary request")."""
+    if len(model.inputs) != 1:
+        raise bad(f"a body without a JSON header is one tensor; the model has {len(model.inputs)}"
+                  " inputs")  # fmt: skip
+    spec = model.inputs[0]
+    name, dtype = spec.name, spec.dtype
+    shape = [1, *spec.shape[1:]] if model.batched else list(spec.shape)
+    if shape.count(-1) > 1:
+        raise bad(f"input {name!r} has more than one free dimension: send a JSON header with its"
+                  " shape", code="bad-shape")  # fmt: skip
+    if dtype == "BYTES":
+        if set(shape) != {1}:
+            raise bad(f"input {name!r} takes bytes only with the shape [1]: send a JSON header",
+                      code="bad-shape")  # fmt: skip
+        array = objects([body]).reshape(shape)
+    else:
+        row_bytes = ELEMENT_BYTES[dtype] * math.prod(size for size in shape if size != -1)
+        shape = [len(body) // row_bytes if size == -1 else size for size in shape]
+        array = raw_tensor(body, dtype, shape, name)
+    tensors: Tensors = {name: array}
+    wanted = [OutputSpec(each.name, True, 0) for each in model.outputs]
+    metadata = metadata_of("", {}, tuple(each.name for each in wanted))
+    encode = _encoder(model, wanted, "", False)
     return Decoded(tensors, check_inputs(model, tensors), encode, metadata)
 
 
