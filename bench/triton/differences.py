@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from bench.triton.rows import Difference
 
-#: Models whose code decides the code of the answer: there 500 is a word of the model.
 _CALLER = "the request is at fault, and a client that repeats what got 500 would repeat it for ever"
 _SUPERSET = "nothing is lost by it"
 _OLD = "the server in nvidia-pytriton is of an older release"
@@ -170,9 +169,8 @@ DIFFERENCES: tuple[Difference, ...] = (
         "the call names no model", ("streams: of no requests (grpc)",),
     ),
     Difference(
-        "a queue that is full", "503 once all places are taken: of the gateway, the copy and its"
-        " worker", "503 as soon as `max_queue_size` requests wait",
-        "a request that a copy has begun to read is no longer in its queue",
+        "`max_queue_size` below `max_batch_size`", "as many rows as a batch has may wait",
+        "so many requests may wait", "a request of a whole batch has to fit",
         ("queue-size: *",),
     ),
     Difference(
