@@ -149,7 +149,9 @@ DIFFERENCES: tuple[Difference, ...] = (
     Difference(
         "the sequence in the answer of an ensemble", "not repeated",
         "`sequence_id`, `sequence_start` and `sequence_end` are among the parameters, 0 and false",
-        "the caller sent none", ("ensemble: *",),
+        "the caller sent none",
+        ("ensemble: two steps (*)", "ensemble: an output (*)", "ensemble: generated*",
+         "ensemble: an id and a parameter (*)"),
     ),
     Difference(
         "the code of a call of another model that can't be made", "NOT_FOUND, INVALID_ARG",
@@ -175,7 +177,8 @@ DIFFERENCES: tuple[Difference, ...] = (
     ),
     Difference(
         "the key of the response cache", "model, version, inputs, parameters and requested outputs",
-        "the inputs", "a model sees the parameters", ("cached: *",),
+        "the inputs", "a model sees the parameters",
+        ("cached: the first with a parameter (http)", "cached: counts (http)"),
     ),
     Difference(
         "a tensor of config.pbtxt given twice", "refused when it loads",
