@@ -101,16 +101,17 @@ def penstock_up(
     program: Sequence[str] = ("penstock",),
     settings: Mapping[str, str] | None = None,
     state_dir: Path | None = None,
+    grpc_port: int | None = None,
 ) -> Iterator[str]:
     """A server; yields its base URL.
 
     `program`: the module that is run, and arguments before those of the command `up`. `settings`:
-    of the server, as variables of its environment. `state_dir`: None: an empty one.
+    of the server, as variables of its environment. `state_dir`: None: an empty one. `grpc_port`:
+    None: a free one.
     """
-    with penstock_process(python, program=program, settings=settings, state_dir=state_dir) as (
-        base_url,
-        _,
-    ):
+    with penstock_process(
+        python, program=program, settings=settings, state_dir=state_dir, grpc_port=grpc_port
+    ) as (base_url, _):
         yield base_url
 
 
@@ -121,9 +122,10 @@ def penstock_process(
     program: Sequence[str] = ("penstock",),
     settings: Mapping[str, str] | None = None,
     state_dir: Path | None = None,
+    grpc_port: int | None = None,
 ) -> Iterator[tuple[str, int]]:
     """The same; yields the id of its process too."""
-    port, grpc_port = free_port(), free_port()
+    port, grpc_port = free_port(), grpc_port or free_port()
     with tempfile.TemporaryDirectory() as empty:
         state = str(state_dir or empty)
         argv = [

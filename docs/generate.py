@@ -42,8 +42,9 @@ from penstock.runtimes.python.pb_utils import offered
 from penstock.sim.scenario import Scenario
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT / "docs"))
+sys.path[:0] = [str(ROOT), str(ROOT / "docs")]
 import refused  # noqa: E402 - beside this file
+from bench.triton.differences import DIFFERENCES  # noqa: E402 - of the checkout
 
 SOURCE = ROOT / "src" / "penstock"
 TARGET = ROOT / "docs" / "reference"
@@ -438,6 +439,23 @@ def names_for_triton() -> str:
     return "\n".join([*lines, ""])
 
 
+def differences_from_triton() -> str:
+    """Where answers differ from those of NVIDIA's server; the benchmark holds each row to it."""
+    lines = [
+        "# Where answers differ from Triton's",
+        "",
+        "Generated from `bench/triton/differences.py`; do not edit. `make bench",
+        "NAME=triton_answers` sends the same requests to NVIDIA's server and to Penstock and",
+        "compares codes and answers; what differs stands here. Texts of errors are each server's",
+        "own. What a `config.pbtxt` may not ask for has [a list](../howto/refused.md#triton).",
+        "",
+        "| | here | in Triton | why |",
+        "| --- | --- | --- | --- |",
+    ]
+    lines += [f"| {one.what} | {one.here} | {one.triton} | {one.why} |" for one in DIFFERENCES]
+    return "\n".join([*lines, ""])
+
+
 def variables_of_toolkits() -> str:
     """What becomes of each environment variable that SageMaker's toolkits read."""
     lines = [
@@ -471,6 +489,7 @@ def pages() -> dict[str, str]:
         "runtimes.md": runtimes(),
         "security-members.md": security(),
         "toolkit-variables.md": variables_of_toolkits(),
+        "triton-differences.md": differences_from_triton(),
         "triton-python.md": names_for_triton(),
         "../howto/refused.md": refused.page(),
     } | {f"schemas/{name}.json": json_schema(kind) for name, kind in FILES.items()}

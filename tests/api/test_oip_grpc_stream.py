@@ -130,6 +130,19 @@ def test_who_asks_for_it_is_told_by_an_empty_answer_that_one_is_complete() -> No
     with_client(test)
 
 
+def test_a_whole_answer_is_marked_as_the_last_without_being_asked() -> None:
+    """Clients of decoupled models read until that mark, whatever the model is."""
+
+    async def test(served: DoorSite, client: StreamingClient, told: HeldStream) -> None:
+        client.send(request("a"))
+        await until(lambda: len(told.idents) == 1)
+        told.send(frames.encode_reply(told.idents[0], body=answer("a", b"whole")))
+        await client.end()
+        assert client.told == [("a", "whole", True)]
+
+    with_client(test)
+
+
 def test_a_model_that_says_itself_which_piece_is_the_last_is_passed_on() -> None:
     def said(text: bytes, last: bool) -> bytes:
         made = ModelInferResponse.FromString(answer("a", text))
@@ -156,11 +169,11 @@ def test_whole_answers_keep_the_order_of_their_requests_and_wait_for_no_stream()
         told.send(frames.encode_reply(b, body=answer("b", b"2")))
         told.send(first(a, answer("a", b"1"), GRPC))
         await until(lambda: len(client.told) == 2)
-        assert client.told == [("b", "2", None), ("a", "1", False)]
+        assert client.told == [("b", "2", True), ("a", "1", False)]
         told.send(error_of(c, ModelError("x", "no", original_message="no")))
         told.send(end(a))
         await client.end()
-        assert client.told[2:] == [("c", "no", None), ("d", "4", None)]
+        assert client.told[2:] == [("c", "no", None), ("d", "4", True)]
 
     with_client(test)
 
@@ -180,7 +193,7 @@ def test_a_stream_that_breaks_is_told_with_its_id_and_the_call_goes_on() -> None
             ("a", "1", False),
             ("a", "the engine ended", None),
             ("", "The message is not a ModelInferRequest.", None),
-            ("b", "2", None),
+            ("b", "2", True),
         ]
 
     with_client(test)

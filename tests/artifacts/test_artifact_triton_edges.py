@@ -134,6 +134,11 @@ def test_what_would_change_answers_is_refused(text: str) -> None:
         ),
         ('optimization { } response_cache { } runtime: "x" metric_tags { }', ""),
         ('backend: "onnxruntime" platform: "onnxruntime_onnx"', 'backend: "onnxruntime"'),
+        # Code gets requests, each with its own tensors, so none is joined with another.
+        (
+            tensor("allow_ragged_batch: true") + ' backend: "python"',
+            tensor("") + ' backend: "python"',
+        ),
     ],
 )
 def test_what_only_tunes_triton_changes_nothing(text: str, without: str) -> None:

@@ -58,7 +58,7 @@ def test_it_is_off_without_names() -> None:
     assert HeaderForwarding(()).chosen(HEADERS) == {}
 
 
-@pytest.mark.parametrize("name", ["", "x*y", "**"])
+@pytest.mark.parametrize("name", ["", "x*y", "**", '["x-a"]', "x a", "x-ä", "x-a,x-b"])
 def test_a_wrong_name_is_refused(name: str) -> None:
     with pytest.raises(CallerError, match=r"listen\.forward_headers"):
         HeaderForwarding([name])

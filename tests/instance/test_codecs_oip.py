@@ -90,6 +90,50 @@ def test_binary_tensors_follow_the_json_in_both_directions() -> None:
     assert body[size:] == b"\x02\x00\x00\x00hi"
 
 
+def one_input(dtype: str, shape: tuple[int, ...], *, batched: bool = True) -> CodecModel:
+    return CodecModel(
+        name="one",
+        version="1",
+        inputs=(TensorSpec(name="x", dtype=dtype, shape=shape),),
+        outputs=(TensorSpec(name="y", dtype="FP32", shape=(-1, 1)),),
+        batched=batched,
+    )
+
+
+def test_a_body_without_a_header_is_the_one_input() -> None:
+    """Triton's "raw binary request": a header length of 0, one row, and an answer in bytes."""
+    meta = RequestMeta(door="oip", json_header_bytes=0)
+    for model, body, value in (
+        (one_input("FP32", (-1, -1, 2)), struct.pack("<4f", 1, 2, 3, 4), [[[1, 2], [3, 4]]]),
+        (one_input("UINT8", (3,), batched=False), b"\x00{\xff", [0, 123, 255]),
+        (one_input("BYTES", (-1, 1)), b"\xff\xd8{", [[b"\xff\xd8{"]]),
+        (one_input("FP32", (-1,), batched=False), b"", []),
+    ):
+        decoded = decode_tensors(model, meta, body)
+        assert decoded.tensors["x"].tolist() == value
+        answer, about = decoded.encode({"y": np.array([[0.5]], np.float32)})
+        head_bytes = decode_reply_meta(about).json_header_bytes
+        assert head_bytes is not None
+        assert answer[head_bytes:] == struct.pack("<f", 0.5)
+
+
+@pytest.mark.parametrize(
+    ("model", "body", "words"),
+    [
+        (MODEL, b"1234", "the model has 2 inputs"),
+        (one_input("FP32", (-1, -1, -1)), b"1234", "more than one free dimension"),
+        (one_input("BYTES", (-1, -1)), b"1234", "takes bytes only with the shape"),
+        (one_input("FP32", (-1, -1, 2)), b"1234", "input 'x'"),
+        (one_input("FP32", (2,), batched=False), b"123", "input 'x'"),
+    ],
+)
+def test_a_body_without_a_header_fits_the_one_input(
+    model: CodecModel, body: bytes, words: str
+) -> None:
+    with pytest.raises(ModelError, match=words):
+        decode_tensors(model, RequestMeta(door="oip", json_header_bytes=0), body)
+
+
 def test_through_invoke_endpoint_the_header_length_is_in_the_content_type() -> None:
     head = json.dumps(
         {"inputs": [{"name": "x", "shape": [1, 2], "datatype": "FP32",
@@ -124,6 +168,59 @@ def grpc_request(**fields: Any) -> Any:
     request.inputs.add(name="x", datatype="FP32", shape=[1, 2])
     request.inputs.add(name="word", datatype="BYTES", shape=[1])
     return request
+
+
+def test_an_output_that_is_asked_for_twice_is_answered_once() -> None:
+    """As Triton does: outputs have names, and the first word about each counts."""
+    asked = [{"name": "said"}, {"name": "y"}, {"name": "said", "parameters": {"binary_data": True}}]
+    body, _ = decode({"inputs": [X, WORD], "outputs": asked}).encode(OUTPUTS)
+    assert [each["name"] for each in json.loads(body)["outputs"]] == ["said", "y"]
+    request = ModelInferRequest(
+        inputs=[
+            {"name": "x", "datatype": "FP32", "shape": [1, 2]},
+            {"name": "word", "datatype": "BYTES", "shape": [1]},
+        ],
+        outputs=[{"name": "y"}, {"name": "y"}],
+        raw_input_contents=[struct.pack("<2f", 1, 2), b"\x00\x00\x00\x00"],
+    )
+    body, _ = decode(request.SerializeToString(), content_type=OIP_GRPC).encode(OUTPUTS)
+    assert [each.name for each in ModelInferResponse.FromString(body).outputs] == ["y"]
+
+
+@pytest.mark.parametrize("value", [{"int64_param": 0}, {"int64_param": -1}, {"string_param": "2"}])
+def test_grpc_takes_a_number_of_classes_above_0(value: dict[str, Any]) -> None:
+    request = grpc_request()
+    request.outputs.add(name="y", parameters={"classification": value})
+    request.raw_input_contents.extend([struct.pack("<2f", 1, 2), b"\x02\x00\x00\x00ok"])
+    with pytest.raises(ModelError, match="classification of output 'y' is not a number of classes"):
+        decode(request.SerializeToString(), content_type=OIP_GRPC, door="oip-grpc")
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"outputs": {}}, "outputs is not a list"),
+        ({"parameters": []}, "parameters is not an object"),
+        ({"parameters": ""}, "parameters is not an object"),
+        ({"outputs": [{"name": "y", "parameters": []}]}, "parameters of output 'y' are not"),
+        ({"inputs": [{**X, "parameters": []}, WORD]}, "parameters of input 'x' are not"),
+        ({"id": 0}, "id is not a string"),
+    ],
+)
+def test_what_is_empty_and_of_another_type_is_refused(changed: dict[str, Any], words: str) -> None:
+    with pytest.raises(ModelError, match=words):
+        decode({"inputs": [X, WORD], **changed})
+    for field in ("outputs", "parameters", "id"):
+        decode({"inputs": [X, WORD], field: None})
+
+
+def test_grpc_refuses_contents_of_a_type_that_the_tensor_does_not_have() -> None:
+    request = grpc_request()
+    request.inputs[0].contents.fp32_contents.extend([1, 2])
+    request.inputs[0].contents.int_contents.extend([1, 2])
+    request.inputs[1].contents.bytes_contents.append(b"ok")
+    with pytest.raises(ModelError, match="input 'x' is FP32 and has int_contents"):
+        decode(request.SerializeToString(), content_type=OIP_GRPC, door="oip-grpc")
 
 
 def test_grpc_takes_raw_and_typed_contents_and_answers_raw() -> None:

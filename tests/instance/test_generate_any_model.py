@@ -42,6 +42,21 @@ def test_values_fill_the_model_s_shape_and_other_keys_are_parameters() -> None:
     assert decoded.metadata.parameters == {"a": 1, "b": "c"}
 
 
+def test_numbers_that_json_lacks_and_large_integers_stay_what_they_are() -> None:
+    """As infer has them: Triton's parser and writer take NaN, and integers have 64 bits."""
+    decoded = generate({"x": [float("nan"), float("-inf")], "word": "a"})
+    assert str(decoded.tensors["x"].tolist()) == "[[[nan, -inf]]]"
+    made = (([[np.nan]], b"NaN"), ([[1.5, np.inf]], b"[1.5,Infinity]"))
+    for values, told in made:
+        body, _ = decoded.encode({"y": np.array(values, np.float32)})
+        assert body == b'{"model_name":"m","model_version":"1","y":%b}' % told
+    inputs = (TensorSpec(name="x", dtype="INT64", shape=(-1,)),)
+    model = CodecModel(name="m", version="1", inputs=inputs, outputs=(), batched=False)
+    meta = RequestMeta(door="oip", parameters=json.dumps({"operation": "generate"}))
+    most = decode_tensors(model, meta, b'{"x": [9223372036854775807, -1]}')
+    assert most.tensors["x"].tolist() == [2**63 - 1, -1]
+
+
 @pytest.mark.parametrize(
     ("operation", "kind", "around"),
     [

@@ -47,6 +47,7 @@ def test_the_file_says_what_the_configuration_leaves_out(
     assert (whole["platform"], whole["backend"]) == ("onnxruntime_onnx", "onnxruntime")
     assert whole["default_model_filename"] == "model.onnx"
     assert whole["max_batch_size"] == 4
+    assert whole["dynamic_batching"]["preferred_batch_size"] == []  # as Triton, where rows are many
     assert [(each["name"], each["dims"]) for each in whole["input"]] == [("x", [4])]
     np.testing.assert_allclose(served.ask(x=X)["y"], X @ weights())
 
@@ -231,7 +232,7 @@ def test_a_python_model_says_its_tensors_in_auto_complete_config(
         (
             ADDED,
             'max_batch_size: 6 input { name: "x" data_type: TYPE_INT32 dims: [ 2 ] }',
-            "has data_type 'TYPE_FP32', and config.pbtxt has 'TYPE_INT32'",
+            "expects data_type TYPE_INT32 for input 'x', model provides TYPE_FP32",
         ),
         ('auto_complete_model_config.add_input({"name": "x"})', None, "is missing 'data_type'"),
         ("raise ValueError('no idea')", None, "no idea"),

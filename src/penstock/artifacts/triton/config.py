@@ -107,7 +107,7 @@ def parse_config(text: str, *, where: str = "config.pbtxt") -> TritonConfig:
         _refuse_scheduling(top)
     parameters = _parameters(top)
     versions, versions_max = _versions(top)
-    inputs = read_tensors(top, "input", rows_max, where)
+    inputs = read_tensors(top, "input", rows_max, where, ragged=backend == "python")
     outputs = read_tensors(top, "output", rows_max, where)
     if backend == ENSEMBLE:
         _refuse_changed_tensors(where, inputs + outputs)

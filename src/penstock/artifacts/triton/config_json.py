@@ -129,7 +129,8 @@ def completed_json(
     rows_max: int,
     scalars: frozenset[str],
 ) -> Config:
-    """The configuration with the tensors that it left out, and its maximum of rows.
+    """The configuration with the tensors that it left out, its maximum of rows, and, as Triton
+    completes it, a dynamic batcher where that is several and no scheduler is named.
 
     Args:
         scalars: of the tensors that it left out, those whose `dims` of one element the model has
@@ -139,6 +140,9 @@ def completed_json(
     for side, specs in (("input", inputs), ("output", outputs)):
         if not config.get(side):
             made[side] = [_tensor(side, spec, rows_max, spec.name in scalars) for spec in specs]
+    whole = all(config.get(side) for side in ("input", "output"))
+    if rows_max > 1 and not whole and not {"dynamic_batching", "sequence_batching"} & made.keys():
+        made["dynamic_batching"] = json_of(MESSAGES["ModelDynamicBatching"]())
     return made
 
 

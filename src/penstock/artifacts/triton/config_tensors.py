@@ -29,9 +29,12 @@ class ConfiguredTensor:
     label_file: str = ""  #: path below the model's folder
 
 
-def read_tensors(top: Fields, side: str, rows_max: int, where: str) -> tuple[ConfiguredTensor, ...]:
-    """The entries of `side`, which is input or output. Raises CallerError."""
-    read = tuple(_tensor(item, side, rows_max) for item in top.messages(side))
+def read_tensors(
+    top: Fields, side: str, rows_max: int, where: str, *, ragged: bool = False
+) -> tuple[ConfiguredTensor, ...]:
+    """The entries of `side`, which is input or output. `ragged`: the model gets each request by
+    itself, so shapes may differ whatever the configuration says. Raises CallerError."""
+    read = tuple(_tensor(item, side, rows_max, ragged) for item in top.messages(side))
     refuse_duplicates(tuple(each.spec for each in read), where, side)
     return read
 
@@ -48,7 +51,7 @@ def refuse_duplicates(specs: tuple[TensorSpec, ...], where: str, side: str) -> N
         names.add(spec.name)
 
 
-def _tensor(item: Fields, side: str, rows_max: int) -> ConfiguredTensor:
+def _tensor(item: Fields, side: str, rows_max: int, ragged: bool) -> ConfiguredTensor:
     name = item.text("name")
     if not name:
         raise item.invalid("name", name, "a tensor's name")
@@ -60,7 +63,7 @@ def _tensor(item: Fields, side: str, rows_max: int) -> ConfiguredTensor:
         raise item.invalid("dims", "0", "sizes above 0, or -1 for any")
     refused = ("is_shape_tensor", "is_non_linear_format_io")
     for flag in (*refused, "allow_ragged_batch") if side == "input" else refused:
-        if item.flag(flag):
+        if item.flag(flag) and not (ragged and flag == "allow_ragged_batch"):
             cause, hint = REFUSED[flag]
             raise item.unsupported(flag, cause, hint=hint)
     optional = False

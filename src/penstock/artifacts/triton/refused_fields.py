@@ -49,7 +49,7 @@ REFUSED_OF_ENSEMBLES: Final[dict[str, tuple[str, str]]] = {
 PLACES: Final = {
     "is_shape_tensor": "input[], output[]",
     "is_non_linear_format_io": "input[], output[]",
-    "allow_ragged_batch": "input[]",
+    "allow_ragged_batch": "input[] (of other backends than python)",
     "iterative_sequence": "sequence_batching",
     "generative_sequence": "sequence_batching",
     "decoupled": "model_transaction_policy (of other backends than python)",

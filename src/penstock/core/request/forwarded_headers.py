@@ -11,6 +11,7 @@ refused, as Triton does. A parameter is a text, so a binary value of gRPC (its n
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from string import ascii_letters, digits
 from typing import Final
 
 from penstock.errors import CallerError
@@ -25,16 +26,19 @@ _RESERVED: Final = frozenset(
 )  # fmt: skip
 _RESERVED_PREFIX: Final = "triton_"
 _OF_GRPC: Final = "grpc-"
+#: A `*` is a character of names, too; here it is the mark for a beginning.
+_NAME_CHARACTERS: Final = frozenset(ascii_letters + digits + "!#$%&'+-.^_`|~")
 
 
 class HeaderForwarding:
     def __init__(self, names: Sequence[str]) -> None:
         """`names`: whatever their case; with `*` behind it, a name is the beginning of others.
 
-        Raises CallerError (`header-name-invalid`) for an empty one, or a `*` elsewhere.
+        Raises CallerError (`header-name-invalid`) for what is no name of a header (RFC 9110,
+        section 5.6.2), or has a `*` elsewhere.
         """
         for name in names:
-            if not name or "*" in name[:-1]:
+            if not name or not _NAME_CHARACTERS.issuperset(name[:-1] if name[-1] == "*" else name):
                 raise CallerError(
                     "header-name-invalid",
                     f"{SETTING} has {name[:200]!r}",

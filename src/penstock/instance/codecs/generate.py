@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 import numpy as np
+import orjson
 
 from penstock.artifacts.description.description import TensorSpec
 from penstock.instance.codecs.base import (
@@ -23,8 +24,9 @@ from penstock.instance.codecs.base import (
     bad,
     check_inputs,
 )
+from penstock.instance.codecs.json_numbers import data_of, parse_body, tensor_of
 from penstock.instance.codecs.request_parameters import metadata_of
-from penstock.instance.codecs.values import dump_json, jsonable, parse_json, to_array
+from penstock.instance.codecs.values import dump_json
 from penstock.runtimes.infer_metadata import parameters_of
 from penstock.wire.frames import ReplyMeta, encode_reply_meta
 
@@ -37,7 +39,7 @@ EVENTS_META: Final = encode_reply_meta(ReplyMeta(content_type="text/event-stream
 
 def decode(model: CodecModel, body: bytes, *, stream: bool) -> Decoded:
     """Raises ModelError with the status of the answer."""
-    parsed = parse_json(body)
+    parsed = parse_body(body)
     if not isinstance(parsed, dict):
         raise bad("a request to generate is a JSON object: inputs and parameters by name")
     ident = parsed.pop("id", "")
@@ -57,7 +59,7 @@ def decode(model: CodecModel, body: bytes, *, stream: bool) -> Decoded:
 def _tensor(spec: TensorSpec, value: Any) -> np.ndarray:
     """The innermost free dimension takes all elements that the fixed ones leave; other free ones
     are 1, as in Triton."""
-    array = to_array(value if isinstance(value, list) else [value], spec.dtype, spec.name)
+    array = tensor_of(value if isinstance(value, list) else [value], spec.dtype, spec.name)
     left, shape = array.size, list(spec.shape)
     fixed = math.prod(size for size in shape if size > 0)
     if left % fixed:
@@ -86,8 +88,8 @@ def _encoder(model: CodecModel, ident: str, stream: bool) -> Encode:
     def encode(outputs: Tensors) -> tuple[bytes, bytes]:
         told: dict[str, Any] = {**head, **parameters_of(outputs)}
         for name, array in outputs.items():
-            values = jsonable(array.reshape(-1), name)
-            told[name] = values[0] if len(values) == 1 else values
+            listed = dump_json(data_of(array.reshape(-1), name))
+            told[name] = orjson.Fragment(listed[1:-1] if array.size == 1 else listed)
         written = dump_json(told)
         return (b"data: %b\n\n" % written, EVENTS_META) if stream else (written, _WHOLE)
 

@@ -28,6 +28,7 @@ from penstock.instance.codecs.oip_json import (
     answered,
     dtype_of,
     known_outputs,
+    no_classes,
     pick,
     raw_tensor,
     reshaped,
@@ -129,6 +130,9 @@ def _contents(entry: Any, dtype: str, shape: list[int], name: str) -> np.ndarray
     field = _CONTENTS.get(dtype)
     if field is None:
         raise bad(f"input {name!r} is {dtype}, which is sent in raw_input_contents only")
+    others = [each.name for each, _ in entry.contents.ListFields() if each.name != field]
+    if others:  # the tensor may have two values, so neither is taken
+        raise bad(f"input {name!r} is {dtype} and has {others[0]}: send {field} alone")
     values = getattr(entry.contents, field)
     if dtype == "BYTES":
         return reshaped(objects(list(values)), shape, name)
@@ -144,7 +148,10 @@ def _wanted(model: CodecModel, request: Any) -> list[OutputSpec]:
         refuse_shared_memory(entry.parameters, f"output {entry.name!r}")
         classes = 0
         if "classification" in entry.parameters:
-            classes = max(0, entry.parameters["classification"].int64_param)
+            given = parameter_of(entry.parameters["classification"])
+            if type(given) is not int or given < 1:
+                raise no_classes(entry.name)
+            classes = given
         wanted.append(OutputSpec(entry.name, True, classes))
     return known_outputs(model, wanted)
 

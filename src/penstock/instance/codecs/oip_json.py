@@ -7,6 +7,7 @@ forms. Tensors' `parameters` that the protocol defines (`binary_data`, `binary_d
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -119,6 +120,8 @@ def decode(
     media type with the header length, because InvokeEndpoint has no header for it."""
     if json_header_bytes is None:
         return decode_parsed(model, parse_body(body), memoryview(b""), sagemaker=sagemaker)
+    if json_header_bytes == 0 and not sagemaker:
+        return _decode_bare(model, body)
     if not 0 < json_header_bytes <= len(body):
         raise bad(
             f"the JSON header is said to have {json_header_bytes} bytes, the body has {len(body)}"
@@ -155,12 +158,41 @@ def decode_parsed(
     if at != len(binary):
         raise bad(f"{len(binary) - at} bytes of binary data belong to no input")
     wanted = _wanted(model, parsed)
-    ident = parsed.get("id") or ""
+    ident = parsed.get("id")
+    ident = "" if ident is None else ident
     if not isinstance(ident, str):
         raise bad("id is not a string")
     names = tuple(each.name for each in wanted)
-    metadata = metadata_of(ident, parsed.get("parameters") or {}, names)
+    metadata = metadata_of(ident, _parameters(parsed, ""), names)
     encode = _encoder(model, wanted, ident, sagemaker)
+    return Decoded(tensors, check_inputs(model, tensors), encode, metadata)
+
+
+def _decode_bare(model: CodecModel, body: bytes) -> Decoded:
+    """A body that is the bytes of the one input, without any JSON: its shape follows from their
+    number, and the outputs are answered in bytes (Triton's "raw binary request")."""
+    if len(model.inputs) != 1:
+        raise bad(f"a body without a JSON header is one tensor; the model has {len(model.inputs)}"
+                  " inputs")  # fmt: skip
+    spec = model.inputs[0]
+    name, dtype = spec.name, spec.dtype
+    shape = [1, *spec.shape[1:]] if model.batched else list(spec.shape)
+    if shape.count(-1) > 1:
+        raise bad(f"input {name!r} has more than one free dimension: send a JSON header with its"
+                  " shape", code="bad-shape")  # fmt: skip
+    if dtype == "BYTES":
+        if set(shape) != {1}:
+            raise bad(f"input {name!r} takes bytes only with the shape [1]: send a JSON header",
+                      code="bad-shape")  # fmt: skip
+        array = objects([body]).reshape(shape)
+    else:
+        row_bytes = ELEMENT_BYTES[dtype] * math.prod(size for size in shape if size != -1)
+        shape = [len(body) // row_bytes if size == -1 else size for size in shape]
+        array = raw_tensor(body, dtype, shape, name)
+    tensors: Tensors = {name: array}
+    wanted = [OutputSpec(each.name, True, 0) for each in model.outputs]
+    metadata = metadata_of("", {}, tuple(each.name for each in wanted))
+    encode = _encoder(model, wanted, "", False)
     return Decoded(tensors, check_inputs(model, tensors), encode, metadata)
 
 
@@ -172,9 +204,7 @@ def _described(entry: Any) -> tuple[str, str, list[int], Mapping[str, Any]]:
         raise bad("each of inputs needs name and datatype (strings) and shape (a list)")
     if not all(type(size) is int and size >= 0 for size in shape) or len(shape) > 32:
         raise bad(f"input {name[:80]!r} has the shape {str(shape)[:200]}", code="bad-shape")
-    parameters = entry.get("parameters") or {}
-    if not isinstance(parameters, dict):
-        raise bad(f"the parameters of input {name[:80]!r} are not an object")
+    parameters = _parameters(entry, f"input {name[:80]!r}")
     refuse_shared_memory(parameters, f"input {name[:80]!r}")
     return name, dtype, shape, parameters
 
@@ -205,30 +235,38 @@ def reshaped(array: np.ndarray, shape: list[int], name: str) -> np.ndarray:
 
 
 def _wanted(model: CodecModel, parsed: Mapping[str, Any]) -> list[OutputSpec]:
-    parameters = parsed.get("parameters") or {}
-    if not isinstance(parameters, dict):
-        raise bad("parameters is not an object")
+    parameters = _parameters(parsed, "")
     binary_default = _flag(parameters, "binary_data_output", False, "the request")
     requested = parsed.get("outputs")
+    if requested is not None and not isinstance(requested, list):
+        raise bad("outputs is not a list")
     if not requested:
         return [OutputSpec(spec.name, binary_default, 0) for spec in model.outputs]
-    if not isinstance(requested, list):
-        raise bad("outputs is not a list")
     wanted = []
     for entry in requested:
         if not isinstance(entry, dict) or not isinstance(entry.get("name"), str):
             raise bad("each of outputs is an object with a name")
-        own = entry.get("parameters") or {}
-        if not isinstance(own, dict):
-            raise bad(f"the parameters of output {entry['name'][:80]!r} are not an object")
+        own = _parameters(entry, f"output {entry['name'][:80]!r}")
         classes = own.get("classification", 0)
         if type(classes) is not int or classes < 0:
-            raise bad(f"classification of output {entry['name'][:80]!r} is not a number of classes")
+            raise no_classes(entry["name"])
         of = f"output {entry['name'][:80]!r}"
         refuse_shared_memory(own, of)
         binary = _flag(own, "binary_data", binary_default, of)
         wanted.append(OutputSpec(entry["name"], binary, classes))
     return known_outputs(model, wanted)
+
+
+def _parameters(of: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """Of a tensor, or of the request where `name` is empty; left out and null are none."""
+    given = of.get("parameters")
+    if given is None:
+        return {}
+    if not isinstance(given, dict):
+        raise bad(
+            f"the parameters of {name} are not an object" if name else "parameters is not an object"
+        )
+    return given
 
 
 def _flag(parameters: Mapping[str, Any], name: str, default: bool, of: str) -> bool:
@@ -238,13 +276,20 @@ def _flag(parameters: Mapping[str, Any], name: str, default: bool, of: str) -> b
     return value
 
 
+def no_classes(output: str) -> ModelError:
+    return bad(f"classification of output {output[:80]!r} is not a number of classes")
+
+
 def known_outputs(model: CodecModel, wanted: list[OutputSpec]) -> list[OutputSpec]:
-    """`wanted`, if the model has them all. Raises ModelError."""
+    """`wanted`, if the model has them all; of an output that is named again the first counts.
+    Raises ModelError."""
     known = [spec.name for spec in model.outputs]
+    first: dict[str, OutputSpec] = {}
     for each in wanted:
         if known and each.name not in known:
             raise bad(f"output {each.name[:80]!r} is not one of the model's: {', '.join(known)}")
-    return wanted
+        first.setdefault(each.name, each)
+    return list(first.values())
 
 
 def _encoder(model: CodecModel, wanted: list[OutputSpec], ident: str, sagemaker: bool) -> Encode:

@@ -1,0 +1,1 @@
+"""The parts of `bench/triton_answers.py`: repositories, what is asked, both servers."""
