@@ -107,7 +107,6 @@ def test_expressions_choices_and_grammars_bind_the_whole_answer(client: StreamCl
         ({"guided_json": {"type": "wrong"}}, "guided_json", "json-schema-refused"),
         ({"tools": [{"type": "function", "function": {"name": "f", "parameters": {"not": {}}}}],
           "tool_choice": "required"}, "tools", "json-schema-refused"),
-        ({"logprobs": True, "top_logprobs": 5}, "top_logprobs", "logprobs-unsupported"),
         ({"n": 100}, "n", "invalid-parameter"),
         ({"reasoning_effort": "low"}, "reasoning_effort", "parameter-unsupported"),
         ({"messages": [{"role": "user", "content": "x" * 3000}]}, "messages", "prompt-too-long"),
