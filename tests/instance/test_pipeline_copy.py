@@ -241,6 +241,9 @@ def test_a_request_that_cannot_be_read_is_the_callers(
 class StepsWithoutProcess:
     """A pipeline's runtime as the copy sees it, whose steps say what the test tells them to."""
 
+    def __init__(self) -> None:
+        self.about: dict[str, Any] = {}
+
     def attach(self, on_events: Any, _busy: Any) -> None:
         self.say = on_events
 

@@ -14,6 +14,7 @@ from penstock.runtimes.infer_metadata import InferMetadata
 from penstock.runtimes.python import triton_backend_utils as utils
 from penstock.runtimes.python.caller import (
     CALL,
+    INFER,
     Caller,
     WorkerCall,
     pack_call,
@@ -33,7 +34,10 @@ def test_a_call_is_a_head_and_a_pack_of_tensors() -> None:
         outputs=("y",),
     )  # fmt: skip
     said = pack_call(7, "encoder", -1, metadata, X)
-    head = b'{"i":7,"m":"encoder","v":-1,"o":["y"],"t":2000000,"r":"r","s":"c","f":1,"p":{"a":1}}'
+    head = (
+        b'{"i":7,"d":"infer","m":"encoder","v":-1,"o":["y"],"t":2000000,"r":"r","s":"c","f":1,'
+        b'"p":{"a":1}}'
+    )
     tensors = b'[["x","FP32",[1,2],8]]'
     assert said == (
         HEAD.pack(4 + len(head) + 4 + len(tensors) + 8, CALL, 0)
@@ -44,7 +48,7 @@ def test_a_call_is_a_head_and_a_pack_of_tensors() -> None:
         + struct.pack("<2f", 1.0, 2.0)
     )
     call = unpack_call(said[HEAD.size :])
-    assert call._replace(tensors={}) == WorkerCall(7, "encoder", -1, metadata, {})
+    assert call._replace(tensors={}) == WorkerCall(7, INFER, "encoder", -1, metadata, {})
     assert call.timeout_s == 2.0
     assert call.tensors["x"].tolist() == [[1.0, 2.0]]
 
@@ -54,7 +58,9 @@ def test_an_answer_has_tensors_or_words_and_a_code() -> None:
     assert (called.number, called.error) == (7, None)
     assert called.tensors["x"].tolist() == [[1.0, 2.0]]
     refused = unpack_called(pack_refused(8, "not ready", 2)[HEAD.size :])
-    assert refused == (8, {}, "not ready", 2, {})
+    assert refused == (8, {}, "not ready", 2, {}, True)
+    more = unpack_called(pack_called(9, X, last=False)[HEAD.size :])
+    assert (more.number, more.last) == (9, False)
 
 
 @pytest.mark.parametrize("payload", [b"", b"\xff\0\0\0", b"\x02\0\0\0[]", b"\x02\0\0\0{}"])
@@ -96,7 +102,7 @@ def test_a_request_that_is_none_raises_where_it_is_made() -> None:
     request = utils.InferenceRequest(model_name="m", inputs=[], requested_output_names=[])
     for call, words in (
         (request.exec, "other models can be called in execute"),
-        (lambda: request.exec(decoupled=True), "decoupled"),
+        (lambda: request.exec(decoupled=True), "other models can be called in execute"),
         (utils.InferenceRequest(inputs=[]).exec, "model_name is missing"),
     ):
         with pytest.raises(utils.TritonModelException, match=words):
