@@ -114,5 +114,5 @@ async def test_a_reserved_name_is_refused() -> None:
         request = post("/v2/models/echo/infer", b"{}", "triton_x: 1")
         status, _, body = await client.ask(request)
         client.close()
-        assert (status, b"reserved for Triton" in body) == (400, True)
+        assert (status, b"parameter of Triton's own" in body) == (400, True)
         assert served.instance.invokes == []

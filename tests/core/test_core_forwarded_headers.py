@@ -41,7 +41,7 @@ def test_binary_values_are_passed_on_as_text_or_refused_by_name() -> None:
 
 @pytest.mark.parametrize("name", ["priority", "timeout", "headers", "sequence_id", "triton_x"])
 def test_names_that_triton_keeps_are_refused(name: str) -> None:
-    with pytest.raises(CallerError, match="is reserved for Triton usage"):
+    with pytest.raises(CallerError, match="parameter of Triton's own"):
         HeaderForwarding(["*"]).chosen([(name, "1")])
 
 

@@ -94,7 +94,7 @@ def test_a_model_that_could_never_run_is_refused_by_name(tmp_path: Path) -> None
         client = running.client()
         error = client.load(1, counting(tmp_path, "much", 5, more="global: true"))["error"]
         assert error["code"] == "rate-limit-resource", error
-        assert 'Resource count for "R" is limited to 4' in error["message"]
+        assert "of the resource 'R', and there are 4" in error["message"]
         assert "control.rate_limit_resources" in error["hint"]
         client.serve(1, counting(tmp_path, "less", 4))
         assert most_at_once(client, 1, wanted=1) == 1

@@ -55,16 +55,13 @@ class RateLimiter:
             others |= {at for (at, known), _ in limit.resources if known == name}
             if GLOBAL in others and len(others | {device}) > 1:
                 raise _refused(
-                    f'Resource "{name}" is present as both global and device-specific resource in '
-                    "the model configuration.",
+                    f"the resource {name!r} is one of all devices here and of one device there",
                     hint="Give it another name in one of the models.",
                 )
             there = self._there(device, name)
             if there is not None and there < count:
                 raise _refused(
-                    f'Resource count for "{name}" is limited to {there} which will prevent '
-                    "scheduling of one or more model instances, the minimum required count is "
-                    f"{count}",
+                    f"a run needs {count} of the resource {name!r}, and there are {there}",
                     hint=f"Raise it in {_SETTING}, or lower it in the model's rate_limiter.",
                 )
         self._limits[lane] = limit

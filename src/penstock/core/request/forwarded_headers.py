@@ -64,7 +64,7 @@ class HeaderForwarding:
             if name in _RESERVED or name.startswith(_RESERVED_PREFIX):
                 raise CallerError(
                     "header-reserved",
-                    f"Header {name!r} is reserved for Triton usage and cannot be forwarded.",
+                    f"The header {name!r} has the name of a parameter of Triton's own.",
                     hint="Give the header another name.",
                 )
             value = given if isinstance(given, str) else _text(name, given)
