@@ -32,6 +32,15 @@ class ModelSource:
     multi_model: bool = False  #: `uri` is a prefix of target models, each loaded when it is called
     keeps_models: bool = True  #: ModelCacheSetting: an idle target model stays loaded
     network_isolated: bool = False  #: EnableNetworkIsolation
+    hostname: str = ""  #: ContainerHostname, for one of several containers
+    #: the containers of a model of several, in their order; it has no `uri` and `image` itself
+    containers: tuple[ModelSource, ...] = ()
+    direct: bool = False  #: each request names its container; else each answer is the next request
+
+    @property
+    def parts(self) -> tuple[ModelSource, ...]:
+        """Its containers: itself, where it has one."""
+        return self.containers or (self,)
 
 
 # SageMaker's names (ProductionVariantManagedInstanceScalingScaleInStrategy).
@@ -152,6 +161,7 @@ class VariantRoutes:
     concurrency_threshold: int = 0
     #: its copies are hosts of target models: each request names a target model
     multi_model: bool = False
+    direct: bool = False  #: each request names one of the containers of its model
     component: str = ""  #: name of the inference component; "" = the variant's own model
     base: str = ""  #: for an adapter: the component whose copies it is loaded into; "" = no adapter
     #: for requests while there is no copy: hold | refuse; "" = the server's setting
