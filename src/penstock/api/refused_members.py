@@ -22,8 +22,8 @@ REFUSED: Final[dict[str, str]] = {
     "CreateModel.PrimaryContainer.ModelPackageName": "ModelPackageName is not supported: give"
     " ModelDataUrl.",
     **{
-        f"CreateModel.PrimaryContainer.{SOURCE}.{member}": f"{SOURCE}.{member} is not supported:"
-        f" {why}"
+        f"CreateModel.{part}.{SOURCE}.{member}": f"{SOURCE}.{member} is not supported: {why}"
+        for part in ("PrimaryContainer", "Containers[]")
         for member, why in {
             "ManifestS3Uri": "all files below S3Uri are the model. Give the prefix of these alone.",
             "ETag": "an artifact is read as it lies there. Leave it out, and name the version in"
