@@ -225,14 +225,14 @@ def _variant(
     if record.status in VARIANT_STATUSES:
         described["VariantStatus"] = [{"Status": record.status, "StartTime": record.modified}]
     parts = variant.model.parts if variant.model is not None else ()
-    if images := [part.image for part in parts if part.image]:
+    if images := [part for part in parts if part.image]:
         described["DeployedImages"] = [
             {
-                "SpecifiedImage": image,
-                "ResolvedImage": image,
+                "SpecifiedImage": part.image,
+                "ResolvedImage": part.image_resolved or part.image,
                 "ResolutionTime": record.modified,
             }
-            for image in images
+            for part in images
         ]
     return described
 

@@ -7,7 +7,7 @@ its instance to itself fails, its instance goes too; any other copy fails alone.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any, Protocol
@@ -77,11 +77,28 @@ def _source_of(model: ModelSource) -> Json:
         uri=model.uri,
         compressed=model.compressed,
         image=model.image,
+        image_id=model.image_id,
         environment=environment,
         # Whoever may write to the prefix of a multi-model endpoint has not been asked.
         trusted=not model.multi_model and trusts(environment),
     )
     return {"source": source.to_dict(), "environment": environment}
+
+
+#: (endpoint, generation, name -> (id, what names it for good)): records what images are.
+KeepImages = Callable[[str, int, Mapping[str, tuple[str, str]]], Coroutine[Any, Any, None]]
+
+
+def _images_of(copy: CopyEntry) -> dict[str, tuple[str, str]]:
+    """What the names of the copy's images stand for, as its instance says, where the record doesn't
+    say so yet. Components have records of their own, which say nothing of images."""
+    parts = () if copy.component.component else copy.component.model.parts
+    told = copy.model.get("containers") or [copy.model]
+    return {
+        part.image: (str(seen["image"]["id"]), str(seen["image"]["resolved"]))
+        for part, seen in zip(parts, told, strict=False)
+        if part.image and not part.image_id and seen.get("image")
+    }
 
 
 class NoRoom(NotNowError):
@@ -128,9 +145,12 @@ class CopyOperations:
         give_up_instance: GiveUpInstance,
         ready_times: ReadyTimes,
         imported: Callable[[list[str]], None],
+        keep_images: KeepImages,
     ) -> None:
-        """`imported`: called with the modules that an instance has imported for a model."""
+        """`imported`: called with the modules that an instance has imported for a model;
+        `keep_images`, with what the names of its images stand for."""
         self._imported = imported
+        self._keep_images = keep_images
         self.settings = settings
         self._ready_times = ready_times
         self._publisher = publisher
@@ -240,6 +260,8 @@ class CopyOperations:
             )
         if copy.phase == LOADING:  # otherwise it is being unloaded already
             self._loaded(ledger, entry, copy, reply)
+            if images := _images_of(copy):
+                self._under_way.aside(self._keep_images(endpoint, copy.generation, images))
             if component.model.multi_model:
                 await self._tell_pins(endpoint, copy)
 

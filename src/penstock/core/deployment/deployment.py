@@ -8,7 +8,7 @@ into actions, and a gateway is given `EndpointRoutes`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 RANDOM = "RANDOM"
 LEAST_OUTSTANDING_REQUESTS = "LEAST_OUTSTANDING_REQUESTS"
@@ -28,6 +28,9 @@ class ModelSource:
     uri: str = ""
     compressed: bool | None = None  #: True: an archive; False: plain files; None: find out
     image: str = ""
+    #: what the image's name stood for when its first copy was loaded; empty = not known yet
+    image_id: str = ""
+    image_resolved: str = ""  #: what names that image for good: with its digest, if it has one
     environment: tuple[tuple[str, str], ...] = ()  #: sorted by key
     multi_model: bool = False  #: `uri` is a prefix of target models, each loaded when it is called
     keeps_models: bool = True  #: ModelCacheSetting: an idle target model stays loaded
@@ -41,6 +44,15 @@ class ModelSource:
     def parts(self) -> tuple[ModelSource, ...]:
         """Its containers: itself, where it has one."""
         return self.containers or (self,)
+
+    def with_images(self, images: Mapping[str, tuple[str, str]]) -> ModelSource:
+        """With what the names of its images stand for, where that is not known yet. `images`: name
+        -> (id, what names it for good)."""
+        found = images.get(self.image)
+        whole = self
+        if found is not None and not self.image_id:
+            whole = replace(self, image_id=found[0], image_resolved=found[1])
+        return replace(whole, containers=tuple(one.with_images(images) for one in self.containers))
 
 
 # SageMaker's names (ProductionVariantManagedInstanceScalingScaleInStrategy).
@@ -124,6 +136,22 @@ class DeploymentSpec:
     metrics_publish_s: int = 0  #: MetricPublishFrequencyInSeconds; 0 = not given
     metrics_enhanced: bool = False  #: EnableEnhancedMetrics
     asynchronous: AsyncSpec | None = None  #: None: it answers at once
+
+    def with_images(self, images: Mapping[str, tuple[str, str]]) -> DeploymentSpec:
+        """As `ModelSource.with_images`, for all its models."""
+
+        def kept(model: ModelSource | None) -> ModelSource | None:
+            return None if model is None else model.with_images(images)
+
+        variants = tuple(
+            replace(
+                one,
+                model=kept(one.model),
+                pools=tuple(replace(pool, model=kept(pool.model)) for pool in one.pools),
+            )
+            for one in self.variants
+        )
+        return replace(self, variants=variants)
 
     @property
     def takes_components(self) -> bool:

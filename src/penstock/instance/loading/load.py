@@ -285,6 +285,12 @@ async def load(model: Prepared, listener: LaneListener) -> Loaded:
         "interpreter": model.context.interpreter,
         "file": model.context.description.file,
     }
+    description = model.context.description
+    if description.image:
+        loaded.described["image"] = {
+            "id": description.image,
+            "resolved": description.image_resolved,
+        }
     loaded.environments = model.environments
     if told := model.environments.to_dict():
         loaded.described |= {"environments": told}
@@ -320,6 +326,7 @@ async def _detected(
             compile_uncompiled=compiled,
             cancelled=cancelled,
             instruction_set=instruction_set_here().name,
+            log=log,
         )
 
     def compiled(root: Path, digest: str) -> Path:
