@@ -34,6 +34,7 @@ ALLOWED = ("docker.io/library/*", "127.0.0.1:5000/team/server:[0-9]")
         ("local://python", "no-registry"),
         ("", "no-registry"),
         ("-v/x", "no-registry"),
+        ("--config=a.b/x", "no-registry"),
     ],
 )
 def test_only_whole_names_that_a_pattern_allows_are_pulled(image: str, reason: str) -> None:
@@ -55,7 +56,9 @@ def test_what_names_begin_and_end_with() -> None:
     assert repository_of("b@sha256:12") == "b"
     loopback = ("localhost:5000", "127.0.0.1:5000", "127.1.2.3", "[::1]:5000", "localhost")
     assert all(map(is_loopback, loopback))
-    assert not any(map(is_loopback, ("10.0.0.1:5000", "docker.io", "")))
+    assert not any(
+        map(is_loopback, ("10.0.0.1:5000", "docker.io", "127.0.0.1.evil.example:5000", ""))
+    )
 
 
 def test_a_digest_of_its_own_repository_names_an_image_best() -> None:

@@ -86,13 +86,21 @@ def deployment(
     """
     if config.get(ISOLATION):
         models = {name: {**model, ISOLATION: True} for name, model in models.items()}
+    variants = tuple(_variant(variant, models) for variant in config["ProductionVariants"])
+    asynchronous = async_spec(config)
+    direct = [one.name for one in variants if one.model is not None and one.model.direct]
+    if asynchronous is not None and direct:
+        raise invalid(
+            f"Variant {direct[0]!r}: the Mode Direct of its model is not for endpoints with"
+            " AsyncInferenceConfig: InvokeEndpointAsync names no container."
+        )
     return DeploymentSpec(
         endpoint=endpoint,
         generation=generation,
         config_name=config["EndpointConfigName"],
         **metrics_fields(config),
-        asynchronous=async_spec(config),
-        variants=tuple(_variant(variant, models) for variant in config["ProductionVariants"]),
+        asynchronous=asynchronous,
+        variants=variants,
     )
 
 

@@ -9,10 +9,16 @@ place since, is somebody else's.
 from __future__ import annotations
 
 import fnmatch
+import ipaddress
+import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from typing import Final
 
-_DIGEST = "sha256:"
+_DIGEST: Final = "sha256:"
+#: Host and port; no name that an engine would take for an option.
+_REGISTRY: Final = re.compile(r"([A-Za-z0-9][A-Za-z0-9.-]*|\[[0-9A-Fa-f:]+\])(:[0-9]+)?")
+_PORT: Final = re.compile(r":[0-9]+\Z")
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +33,8 @@ def registry_of(image: str) -> str:
     """Host and port of the registry that the name begins with; "" = it begins with none. What
     engines call `localhost/NAME` was made on the machine itself."""
     first, slash, _ = image.partition("/")
-    return first if slash and ("." in first or ":" in first) else ""
+    whole = slash and _REGISTRY.fullmatch(first) and ("." in first or ":" in first)
+    return first if whole else ""
 
 
 def may_pull(image: str, patterns: Sequence[str]) -> PullRuling:
@@ -48,8 +55,13 @@ def may_pull(image: str, patterns: Sequence[str]) -> PullRuling:
 
 def is_loopback(registry: str) -> bool:
     """Whether it is this machine's own, which engines ask without TLS, as Docker does."""
-    host = registry.rpartition(":")[0] if registry[-1:].isdigit() else registry
-    return host in ("localhost", "[::1]") or host.startswith("127.")
+    host = _PORT.sub("", registry)
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
 
 
 def repository_of(image: str) -> str:

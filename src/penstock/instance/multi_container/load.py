@@ -165,9 +165,9 @@ class Containers:
     async def close(self) -> None:
         """Idempotent."""
         containers, self._running = self.containers, {}
-        for each in reversed(containers):
+        for each in containers:
             each.copy.close()
-            await each.loaded.close()
+        await asyncio.gather(*(each.loaded.close() for each in containers))
 
 
 def _spec(containers: list[Container], *, direct: bool) -> BatchSpec:

@@ -28,8 +28,8 @@ from penstock.runtimes.environment import for_engines
 #: A registry that has not said what the image consists of by then is not reached.
 _SILENCE_S_MAX: Final = 45.0
 _LOOK_S: Final = 0.2
-#: What an engine says before it has reached the registry.
-_BEFORE: Final = "Trying to pull"
+#: What engines say before they have reached a registry: that they begin, and that they try again.
+_BEFORE: Final = ("Trying to pull", "time=")
 _LINE_CHARS_MAX: Final = 300
 
 
