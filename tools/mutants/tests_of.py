@@ -192,6 +192,7 @@ TESTS_OF: dict[str, tuple[str, ...]] = {
     "core/request/grants.py": ("core/test_core_grants.py",),
     "core/request/head_check.py": ("core/test_core_head_check.py",),
     "core/machine/containers.py": ("core/test_core_containers.py",),
+    "core/machine/images.py": ("core/test_core_images.py",),
     "core/machine/guest_start.py": ("core/test_core_guest_start.py",),
     "core/machine/stopped.py": ("core/test_core_stopped.py",),
     "core/request/host_gate.py": ("core/test_core_host_gate.py",),
