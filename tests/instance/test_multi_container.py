@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import pytest
 from tests.instance.generation_client import StreamClient
-from tests.kit import model_files
+from tests.kit import model_files, sequence_models
 from tests.kit.instances import instance
 from tests.kit.python_models import python_model
 
@@ -192,3 +192,15 @@ def test_only_requests_of_the_runtime_are_taken(client: StreamClient) -> None:
 def test_explain_tells_of_each_container(client: StreamClient) -> None:
     told = client.control(op="explain", copy=DIRECT)
     assert list(told["containers"]) == ["1-writes", "2-says"]
+
+
+def test_a_model_that_keeps_state_between_requests_is_refused(
+    client: StreamClient, place: Path
+) -> None:
+    says = {"hostname": "says", "source": {"uri": (place / "says").as_uri()}}
+    adds = sequence_models.adding_onnx(place / "adding")
+    told = client.load(
+        3, "unused", containers=[says, {"hostname": "adds", "source": {"uri": adds.as_uri()}}]
+    )
+    assert told["error"]["code"] == "sequences-of-container"
+    assert told["error"]["message"].startswith("container adds: ")
