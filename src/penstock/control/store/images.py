@@ -39,17 +39,18 @@ def keep_images(
 
 @reads
 def named_images(db: Connection, images: Collection[str]) -> frozenset[str]:
-    """Those of the images that a model, an endpoint, a component or a job names."""
-    columns = (
-        schema.models.c.request,
-        _SPECS.spec,
-        schema.inference_components.c.active,
-        schema.inference_components.c.target,
-        schema.transform_jobs.c.spec,
+    """Those of the images that a model, an endpoint, a component or a running job names."""
+    jobs = schema.transform_jobs.c
+    texts = (
+        select(schema.models.c.request),
+        select(_SPECS.spec),
+        select(schema.inference_components.c.active),
+        select(schema.inference_components.c.target),
+        select(jobs.spec).where(jobs.ended.is_(None)),
     )
     sought = {image: orjson.dumps(image).decode() for image in images}
     named: set[str] = set()
-    for column in columns:
-        for text in db.execute(select(column)).scalars():
+    for each in texts:
+        for text in db.execute(each).scalars():
             named |= {image for image, written in sought.items() if text and written in text}
     return frozenset(named)
