@@ -485,6 +485,7 @@ TESTS_OF: dict[str, tuple[str, ...]] = {
     "artifacts/sources/object_store.py": ("artifacts/test_artifact_object_store.py", *_PREPARE),
     "artifacts/files/paths.py": ("artifacts/test_artifact_bounds.py",),
     "artifacts/triton/pbtxt.py": (*_TRITON,),
+    "artifacts/pull_image.py": ("artifacts/test_artifact_pulled_images.py",),
     "artifacts/prepare.py": (*_PREPARE, "artifacts/test_model_prefix.py"),
     "artifacts/sources/source.py": ("artifacts/test_artifact_bounds.py", *_PREPARE),
     "artifacts/sources/submitted_code.py": ("artifacts/test_artifact_submitted_code.py",),
