@@ -29,6 +29,8 @@ SECONDS: Final[dict[str, int]] = {
     "tests/control/test_leader_killed.py": 60,
     "tests/system/test_scaling.py": 60,
     "tests/system/test_containers.py": 90,
+    "tests/system/test_model_containers.py": 60,
+    "tests/system/test_container_pulls.py": 60,
     "tests/system/test_places.py": 50,
     "tests/system/test_hung.py": 50,
     "tests/system/test_asynchronous.py": 45,

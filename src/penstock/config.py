@@ -204,6 +204,9 @@ class ContainersConfig:
     # None: a server of models needs none, except those that change their user (nginx).
     #: Linux capabilities that containers keep, such as SETUID
     capabilities: tuple[str, ...] = ()
+    # Nothing by default: whoever may create a model would choose which code comes from where.
+    #: images that may be pulled, as REGISTRY/PATTERN: "docker.io/library/*"
+    pull: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -157,6 +157,7 @@ class ModelError(PenstockError):
     Attributes:
         original_status: the status that the model returned or meant (415, 422, 500 ...).
         original_message: the model's own message, shown to the caller.
+        container: hostname of the container that failed; "" = the model has only one.
         ends_process: True: nothing can run any more in the process that raised it.
     """
 
@@ -178,11 +179,13 @@ class ModelError(PenstockError):
         super().__init__(code, message, hint=hint, status=status, retry_after_s=retry_after_s)
         self.original_status = _status(original_status, least=100) or 500
         self.original_message = plain(message if original_message is None else original_message)
+        self.container = ""
 
     def to_dict(self) -> dict[str, Any]:
         return super().to_dict() | {
             "original_status": _status(self.original_status, least=100) or 500,
             "original_message": plain(self.original_message),
+            **({"container": plain(self.container, _CODE_CHARS_MAX)} if self.container else {}),
         }
 
 
@@ -214,6 +217,8 @@ def from_dict(fields: dict[str, Any]) -> PenstockError:
         common["original_message"] = _text(fields.get("original_message"), None)
     code, message = _text(fields.get("code"), "internal"), _text(fields.get("message"), "")
     error = kind(code, message, **common)
+    if isinstance(error, ModelError):
+        error.container = plain(_text(fields.get("container"), ""), _CODE_CHARS_MAX)
     error.logged = fields.get("logged") is True
     return error
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.api.sagemaker.deployments import model_source
+from penstock.api.sagemaker.containers import model_source
 from penstock.control.instances.copy_operations import load_request
 from penstock.control.instances.entries import CopyEntry, InstanceEntry
 from penstock.core.deployment.capacity_spec import ComponentCopiesSpec

@@ -67,6 +67,7 @@ def test_a_description_of_which_only_the_runtime_is_known() -> None:
         "handler": "",
         "mapped_command": False,
         "image": "",
+        "image_resolved": "",
         "engine_program": "",
         "precision": "",
         "runtime_fallback": "",

@@ -56,6 +56,7 @@ def test_no_command_at_all_prints_the_help(penstock: Penstock) -> None:
         (("invoke", "shop", "@/", "--url", NOBODY), "body-unreadable", 1),
         (("deploy", "shop", "/no/such/folder", "--url", NOBODY), "artifact-not-found", 1),
         (("deploy", "sh_op", "/no/such/folder", "--url", NOBODY), "artifact-not-found", 1),
+        (("deploy", "shop", "--url", NOBODY), "usage", 1),
         (("deploy", "_", "s3://b/k", "--url", NOBODY), "endpoint-name-invalid", 1),
         (("deploy", "shop", "s3://b/k", "--env", "A", "--url", NOBODY), "env-invalid", 1),
         (("up", "--deploy", "shop"), "deploy-invalid", 1),

@@ -84,6 +84,8 @@ def test_hosts_and_origins_are_lists_of_names_and_pages() -> None:
         ("[listen]\nhosts = ['a:80']\n", "listen.hosts = 'a:80' is not valid; allowed: names"),
         ("[listen]\nhosts = ['http://a']\n", "listen.hosts = 'http://a' is not valid"),
         ("[listen]\norigins = ['null']\n", "listen.origins = 'null' is not valid"),
+        ("[containers]\npull = ['*']\n", "containers.pull = '*' is not valid; allowed: a registry"),
+        ("[containers]\npull = ['library/*']\n", "containers.pull = 'library/*' is not valid"),
         ("[control]\nadvertise = 'a:80'\n", "control.advertise = 'a:80' is not valid"),
         ("[limits]\nbodies_bytes_max = 1000\n", "at least limits.body_bytes_max"),
         (

@@ -44,6 +44,10 @@ KIND = InstanceType(
 )
 
 
+async def no_images(*given: object) -> None:
+    raise AssertionError(f"no model here has an image: {given}")
+
+
 class CopiesServer:
     """The operations of one server, on one instance of one endpoint."""
 
@@ -69,6 +73,7 @@ class CopiesServer:
             record=TargetModelRecord(
                 StoreThread(lambda: databases.opened(folder / "db")), SystemClock()
             ),
+            keep_images=no_images,
         )
         self.instance = InstanceEntry(
             instance_id="shop-blue",

@@ -18,6 +18,7 @@ from penstock.control.housekeeping import (
     InUse,
 )
 from penstock.metrics import item_failures
+from penstock.runtimes.container.settings import ContainerSettings
 
 DAY_S = 86_400.0
 NOTHING = InUse(digests=frozenset(), logs=frozenset(), loading=False)
@@ -29,6 +30,7 @@ def housekeeping(root: Path, *, cache_bytes_max: int = 1000) -> Housekeeping:
         cache_bytes_max=cache_bytes_max,
         log_dir=root / "logs",
         clock=SystemClock(),
+        containers=ContainerSettings(),
     )
 
 

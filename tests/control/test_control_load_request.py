@@ -50,6 +50,21 @@ def test_who_made_the_model_may_vouch_for_its_pickles_but_not_for_a_prefix() -> 
     assert told(WHOLE_INSTANCE, environment=vouches, multi_model=True).source.trusted is False
 
 
+def test_each_of_several_containers_has_a_source_of_its_own() -> None:
+    vouches = (("PENSTOCK_TRUST_ARTIFACT", "true"),)
+    parts = (
+        ModelSource(model_name="m", hostname="a", uri="file:///a", environment=vouches),
+        ModelSource(model_name="m", hostname="b", image="reg.io/b", image_id="sha256:b"),
+    )
+    call = told(WHOLE_INSTANCE, containers=parts, direct=True)
+    assert call.direct
+    assert [(one.hostname, one.source.uri, one.source.image_id) for one in call.containers] == [
+        ("a", "file:///a", ""), ("b", "", "sha256:b"),
+    ]  # fmt: skip
+    assert [one.source.trusted for one in call.containers] == [True, False]
+    assert call.containers[0].environment == dict(vouches)
+
+
 @pytest.mark.parametrize(
     ("need", "cores", "memory_gib", "accelerators"),
     [

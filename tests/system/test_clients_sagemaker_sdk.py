@@ -23,6 +23,7 @@ import boto3
 import pytest
 from tests.kit.pages import blocks
 from tests.kit.polling import wait_until
+from tests.kit.python_models import python_model
 from tests.kit.servers import EXAMPLES, ROOT, Server
 from tests.kit.servers import KEYS as BOTO_KEYS
 from tests.system.test_clients import SCRIPTS, client_python
@@ -49,6 +50,9 @@ class SdkSite:
     server: Server
     s3_url: str
     folder: Path
+
+    def s3(self) -> Any:
+        return boto3.client("s3", endpoint_url=self.s3_url, **BOTO_KEYS)
 
     def environment(self, *, s3: bool) -> dict[str, str]:
         """What a user sets, and nothing that this machine has set besides."""
@@ -125,13 +129,15 @@ def site(s3_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SdkS
 def runs(site: SdkSite) -> Iterator[dict[str, subprocess.Popen[str]]]:
     """All clients at once: importing the SDK takes long, and its own waiter sleeps for 30 s."""
     artifact = (EXAMPLES / "echo" / "python").as_uri()
-    boto3.client("s3", endpoint_url=site.s3_url, **BOTO_KEYS).create_bucket(Bucket="later")
+    s3 = site.s3()
+    s3.create_bucket(Bucket="later")
     started = {
         "async": site.start(V2, SCRIPTS / "sagemaker_async.py", artifact, "async", "later"),
         "plain": site.start(V2, SCRIPTS / "sagemaker_plain.py", artifact, "plain", s3=False),
         "component": site.start(
             V2, SCRIPTS / "sagemaker_component.py", artifact, "component", s3=False
         ),
+        "pipeline": site.start(V2, SCRIPTS / "sagemaker_pipeline.py", *pipeline(site, s3)),
         "v2": site.start(V2, SCRIPTS / "sagemaker_tour.py"),
         "v3": site.start(V3, "v3.py"),
     }
@@ -139,6 +145,26 @@ def runs(site: SdkSite) -> Iterator[dict[str, subprocess.Popen[str]]]:
     for process in started.values():
         process.kill()
         process.communicate()
+
+
+#: Adds the number of its place to a list.
+ADDS = """
+import json, os
+
+def model_fn(model_dir):
+    return int(os.environ["NUMBER"])
+
+def transform_fn(number, body, content_type, accept):
+    return json.dumps([*json.loads(body), number]), "application/json"
+"""
+
+
+def pipeline(site: SdkSite, s3: Any) -> list[str]:
+    """The arguments of its script. For jobs the SDK takes s3:// alone."""
+    artifact = python_model(site.folder / "adds", ADDS).as_uri()
+    s3.create_bucket(Bucket="lists")
+    s3.put_object(Bucket="lists", Key="input/lists.jsonl", Body=b"[0]\n[7]\n")
+    return ["in-a-row", "s3://lists/input", "s3://lists/output", artifact, artifact, artifact]
 
 
 def write_page(folder: Path) -> None:
@@ -198,3 +224,11 @@ def test_a_model_deploys_as_an_inference_component(
 ) -> None:
     told = {"answer": {"a": 1}, "based": True, "listed": True}
     assert printed(runs["component"]) == told
+
+
+def test_a_pipeline_model_deploys_and_transforms(
+    site: SdkSite, runs: dict[str, subprocess.Popen[str]]
+) -> None:
+    assert printed(runs["pipeline"]) == {"answer": [0, 1, 2, 3], "status": "Completed"}
+    written = site.s3().get_object(Bucket="lists", Key="output/lists.jsonl.out")["Body"]
+    assert written.read() == b"[0, 1, 2, 3][7, 1, 2, 3]"

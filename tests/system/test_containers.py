@@ -14,7 +14,7 @@ from botocore.exceptions import ClientError, EventStreamError
 from tests.kit.container_images import containers, containers_of, engine, engine_says, image
 from tests.kit.load import Load
 from tests.kit.polling import wait_until
-from tests.kit.servers import Server, up
+from tests.kit.servers import Server, penstock, up
 
 pytestmark = pytest.mark.system
 
@@ -97,6 +97,14 @@ def test_a_prefix_is_shown_as_it_is_and_no_model_data_is_needed(
     create(server, "alone")
     assert does(server, "alone", "facts")["files"] == {}
     server.delete("alone")
+
+
+def test_an_image_that_brings_its_model_is_deployed_by_its_name_alone(server: Server) -> None:
+    told = penstock("deploy", "by-name", "--image", image(), server=server)
+    assert "endpoint by-name is InService" in told.stderr + told.stdout
+    assert answers(server, "by-name")
+    assert does(server, "by-name", "facts")["files"] == {}
+    penstock("delete", "by-name", "--yes", server=server)
 
 
 def test_a_container_has_no_right_that_its_owner_did_not_give_it(server: Server) -> None:

@@ -17,13 +17,13 @@ SOURCE: Final = "ModelDataSource.S3DataSource"
 
 #: Path of the member -> why it is refused, in the words of the error; {} is the value.
 REFUSED: Final[dict[str, str]] = {
-    "CreateModel.Containers": "A model needs exactly one container here; {} are given. Inference"
-    " pipelines of several containers are not supported.",
+    "CreateModel.Containers[].Mode": "Container {}: Mode MultiModel is for models of one container"
+    " here. Give its target models an endpoint of their own.",
     "CreateModel.PrimaryContainer.ModelPackageName": "ModelPackageName is not supported: give"
     " ModelDataUrl.",
     **{
-        f"CreateModel.PrimaryContainer.{SOURCE}.{member}": f"{SOURCE}.{member} is not supported:"
-        f" {why}"
+        f"CreateModel.{part}.{SOURCE}.{member}": f"{SOURCE}.{member} is not supported: {why}"
+        for part in ("PrimaryContainer", "Containers[]")
         for member, why in {
             "ManifestS3Uri": "all files below S3Uri are the model. Give the prefix of these alone.",
             "ETag": "an artifact is read as it lies there. Leave it out, and name the version in"
@@ -54,8 +54,6 @@ REFUSED: Final[dict[str, str]] = {
     " RollingUpdatePolicy.RollbackMaximumBatchSize is not supported here.",
     "CreateTransformJob.TransformInput.DataSource.S3DataSource.S3DataType": "S3DataType {!r} is not"
     " supported:",
-    "InvokeEndpoint.TargetContainerHostname": "TargetContainerHostname is not supported: no"
-    " endpoint has several containers.",
     "PutScalingPolicy.PredictiveScalingPolicyConfiguration": "Predictive scaling is not supported"
     " for the service namespace sagemaker",
     "PutMetricAlarm.ComparisonOperator": "The ComparisonOperator {} compares with an anomaly"
@@ -82,7 +80,6 @@ _NO_PACKAGES: Final = "it is about model packages, which are refused"
 _OTHER_ROUTING: Final = "it is about other kinds of traffic routing, which are refused"
 _NO_ENTITIES: Final = "metrics have no entities here"
 _CONTAINER: Final = {
-    "ContainerHostname": "a model has one container, and no request names it",
     "InferenceSpecificationName": _NO_PACKAGES,
     "ContainerMetricsConfig": "a container's own metrics are not collected",
 }
@@ -108,8 +105,9 @@ def _below(path: str, members: dict[str, str]) -> dict[str, str]:
 #: Path of the member -> why it is accepted and has no effect.
 NO_EFFECT: Final[dict[str, str]] = {
     **_below("CreateModel.PrimaryContainer", _CONTAINER),
+    "CreateModel.PrimaryContainer.ContainerHostname": "a model of one container is not asked for it"
+    " by name",
     **_below("CreateModel.Containers[]", _CONTAINER),
-    "CreateModel.InferenceExecutionConfig": "a model has one container",
     **_below("CreateEndpointConfig.ProductionVariants[]", _VARIANT),
     "CreateEndpointConfig.MetricsConfig.EnableDetailedObservability": "all metrics are kept",
     "CreateEndpointConfig.CrossRegionTrafficConfig": "traffic between regions is the"

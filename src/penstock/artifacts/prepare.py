@@ -30,6 +30,7 @@ from penstock.artifacts.files.budget import Budget
 from penstock.artifacts.files.listing import Listing, SourceFile
 from penstock.artifacts.files.paths import shown
 from penstock.artifacts.models.index import is_part_of_names
+from penstock.artifacts.pull_image import bring_image
 from penstock.artifacts.sources.fetch import copy_file, directory_digest, look
 from penstock.artifacts.sources.source import ArtifactSettings, ArtifactSource
 from penstock.artifacts.sources.submitted_code import code_uri, joined, together
@@ -51,18 +52,20 @@ def prepare(
     cancelled: threading.Event | None = None,
     clock: Clock | None = None,
     instruction_set: str = "",
+    log: Callable[[str], None] = lambda line: None,
 ) -> Detected:
     """Makes the artifact available on this machine and says what it is.
 
     `compile_uncompiled` gets the artifact's root and digest, compiles weights that have no graph,
     and returns the root to be served. `instruction_set`: of this processor; it chooses among
-    several builds.
+    several builds. `log`: gets what is said while an image is pulled.
 
     Raises `CallerError` for what its owner must fix (the message names file and cause, the hint the
     remedy) and `NotNowError` where only the network, the time or the caller's patience failed.
     """
     settings = settings or ArtifactSettings()
     try:
+        bring_image(source, cache, settings, cancelled=cancelled, clock=clock, log=log)
         entry = _whole(source, cache, settings, cancelled, clock)
         root = entry.root
         hint = _image(source, settings)
@@ -91,7 +94,9 @@ def prepare(
 
 
 def _image(source: ArtifactSource, settings: ArtifactSettings) -> ImageHint:
-    return image_here(source.image, settings.image_commands, settings.containers)
+    return image_here(
+        source.image, settings.image_commands, settings.containers, image_id=source.image_id
+    )
 
 
 def _whole(

@@ -25,6 +25,7 @@ import typer
 from penstock.cli import options
 from penstock.cli.output import print_json, print_table
 from penstock.config import FLEET_LOCAL, ServerConfig
+from penstock.core.machine.images import registry_of
 from penstock.core.request.host_gate import ANY, is_host, normal_origin
 from penstock.errors import CallerError
 from penstock.file_schema import Reader
@@ -254,6 +255,10 @@ def _check_names(config: ServerConfig) -> None:
     for origin in config.listen.origins:
         if origin != ANY and normal_origin(origin) is None:
             raise _invalid("listen.origins", origin, 'allowed: scheme://host[:port], or "*"', ())
+    for pattern in config.containers.pull:
+        if not registry_of(pattern):
+            allowed = "allowed: a registry and a pattern of names in it, as docker.io/library/*"
+            raise _invalid("containers.pull", pattern, allowed, ())
 
 
 def _invalid(path: str, value: object, allowed: str, known: typing.Iterable[str]) -> CallerError:

@@ -1,4 +1,4 @@
-"""Limits what a server leaves on its disk: artifacts, compiled models, old logs.
+"""Limits what a server leaves on its disk: artifacts, compiled models, pulled images, old logs.
 
 It blocks (disk access) and runs on a thread from time to time. The caller passes what is in use,
 and that is never removed. Everything else can be fetched or made again, or is an old log.
@@ -16,8 +16,11 @@ from pathlib import Path
 from typing import Final
 
 from penstock.artifacts.cache.cache import ArtifactCache
+from penstock.artifacts.pull_image import pulled_dir
 from penstock.clock import Clock
 from penstock.metrics.item_failures import apart
+from penstock.runtimes.container import engine, images
+from penstock.runtimes.container.settings import ContainerSettings
 
 _log = logging.getLogger(__name__)
 
@@ -50,9 +53,17 @@ class Housekeeping:
     """Cleans up for one server. Call `tidy` from time to time."""
 
     def __init__(
-        self, *, cache_dir: Path, cache_bytes_max: int, log_dir: Path, clock: Clock
+        self,
+        *,
+        cache_dir: Path,
+        cache_bytes_max: int,
+        log_dir: Path,
+        clock: Clock,
+        containers: ContainerSettings,
     ) -> None:
         self._cache_dir = cache_dir
+        self._images_dir = pulled_dir(cache_dir)
+        self._containers = containers
         self._cache_bytes_max = cache_bytes_max
         self._log_dir = log_dir
         self._clock = clock
@@ -67,6 +78,20 @@ class Housekeeping:
         with apart(_LOOP, "memory records"):
             records = list(self._cache_dir.glob("memory*/*"))
             _remove_oldest(records, bytes_max=MEMORY_RECORD_BYTES_MAX)
+
+    def pulled_images(self) -> frozenset[str]:
+        """Names of the images that were pulled onto this machine."""
+        return frozenset(one.image for one in images.pulled(self._images_dir))
+
+    def remove_images(self, named: Collection[str]) -> None:
+        """Removes pulled images, except `named`, which a model, an endpoint or a job names. Never
+        raises, as `tidy`."""
+        program = shutil.which(engine.decide(self._containers).engine)
+        if program is None:
+            return
+        with apart(_LOOP, "images"):
+            for image in images.remove_unused(program, self._images_dir, named):
+                _log.info("image %s removed from the engine: no model names it", image)
 
     def _trim_cache(self, digests: Collection[str]) -> None:
         artifacts = self._cache_dir / "artifacts"

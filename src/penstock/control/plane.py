@@ -42,6 +42,7 @@ from penstock.fleet.base import Fleet, PlatformAccess, SpareObserved
 from penstock.fleet.catalogue import InstanceCatalogue
 from penstock.fleet.local import START_S_MAX
 from penstock.fleet.machine import available_bytes, this_machine
+from penstock.runtimes.container.settings import ContainerSettings
 
 _log = logging.getLogger(__name__)
 
@@ -161,6 +162,7 @@ class ControlPlane:
                     cache_bytes_max=self._config.control.cache_bytes_max,
                     log_dir=self._log_dir,
                     clock=self._clock,
+                    containers=ContainerSettings.from_config(self._config),
                 ),
                 spec=self._spec or _spec_for(self._config),
                 record=self.target_models,

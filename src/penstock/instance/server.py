@@ -55,6 +55,7 @@ from penstock.instance.loading.loaded import Loaded
 from penstock.instance.loading.phases import FETCHING, LOADING, LoadPhases
 from penstock.instance.memory.account import MemoryAccount
 from penstock.instance.memory.use import MemoryUse
+from penstock.instance.multi_container.load import load_containers, prepared_containers
 from penstock.instance.settings import InstanceSettings, imported_since
 from penstock.instance.transform.transforms import Transforms
 from penstock.instance.warm_up import load
@@ -263,7 +264,8 @@ class InstanceServer:
 
     async def _prepared_now(self, wanted: LoadCall) -> Prepared:
         phase = partial(self._loading.enter, wanted.copy)
-        return await prepared(wanted, self._settings, phase=phase)
+        prepare = prepared_containers if wanted.containers else prepared
+        return await prepare(wanted, self._settings, phase=phase)
 
     @contextlib.contextmanager
     def _busy_with(self, number: int) -> Iterator[None]:
@@ -291,7 +293,8 @@ class InstanceServer:
         with self._busy_with(number):
             model = self._prepared.pop(number, None) or await self._prepared_now(wanted)
             async with self._memory.loading(model):
-                loaded = await load(model, listener)
+                start = load_containers if model.containers else load
+                loaded = await start(model, listener)
         copy = loaded.copy(
             number,
             clock=self.clock,

@@ -181,7 +181,7 @@ async def _warm_up(loaded: Loaded, root: Path, description: ModelDescription) ->
         spec,
         clock=clock,
         call_at=lambda at, call: loop.call_later(max(0.0, at - clock.monotonic()), call),
-        elsewhere=_elsewhere,
+        elsewhere=elsewhere,
     )
     lanes = 1 if loaded.work.one_worker else spec.lanes
     try:
@@ -216,7 +216,7 @@ def _in_sequence(meta: RequestMeta, body: bytes, sequence: int) -> tuple[Request
     return meta._replace(json_header_bytes=len(head)), head + body[at:]
 
 
-def _elsewhere(work: Callable[[], Any], done: Callable[[Any], None]) -> None:
+def elsewhere(work: Callable[[], Any], done: Callable[[Any], None]) -> None:
     """Runs the work on a thread, so that other models of the instance can answer meanwhile."""
 
     def over(future: asyncio.Future[Any]) -> None:

@@ -184,6 +184,7 @@ class LoadContext:
     #: Stands for the server in the labels of its containers, as `container.settings` says
     container_owner: str = ""
     container_capabilities: tuple[str, ...] = ()  #: those that its containers keep
+    hostname: str = ""  #: its name among several containers of a model; "" = it is none
 
     @property
     def variables(self) -> dict[str, str]:
@@ -199,7 +200,8 @@ class LoadContext:
     def copy_name(self) -> str:
         """The copy's name in errors."""
         name = f"{self.endpoint_name}/{self.variant_name}"
-        return f"{name}/{self.target_model}" if self.target_model else name
+        inside = self.target_model or self.hostname
+        return f"{name}/{inside}" if inside else name
 
     def of_host(self, **changes: Any) -> LoadContext:
         """The context of a process that hosts this target model among others: it has no model's

@@ -157,6 +157,7 @@ class RequestMeta(NamedTuple):
     parameters: str | None = None  #: JSON of the door's own, for example the requested version
     traceparent: str | None = None  #: W3C Trace Context of the span that contains the model's run
     tracestate: str | None = None
+    target_container: str | None = None  #: hostname of the container that is to answer
 
     def headers(self) -> dict[str, str]:
         """The headers that SageMaker's container contract documents."""

@@ -20,6 +20,7 @@ from penstock.api.runtime.stream import EventStreamResponder, about
 from penstock.errors import CallerError, PenstockError
 from penstock.gateway.dispatch.dispatcher import Dispatcher
 from penstock.gateway.dispatch.invocation import Invocation
+from penstock.gateway.dispatch.refusals import target_container_not_allowed
 from penstock.gateway.dispatch.streaming import StreamObserved
 from penstock.gateway.http.call import Call, Door, status_line
 from penstock.wire.frames import Reply, decode_reply_meta
@@ -57,6 +58,7 @@ class RuntimeDoor(CallResponder):
         """
         super().__init__(dispatcher)
         self._invoke = dispatcher.invoke
+        self._takes_containers = dispatcher.takes_containers
         self._metas = request.PLAIN_METAS
         self._errors = RuntimeErrors(account_id, region)
         self._names: dict[bytes, str] = {}  #: request target -> endpoint
@@ -119,6 +121,8 @@ class RuntimeDoor(CallResponder):
         try:
             asked = request.read(call.content_type, accept, call.rare or {}, streams=streams)
             call.endpoint = name
+            if call.rare and request.TARGET_CONTAINER in call.rare:
+                self._check_container(name, asked.variant)
             call.affinity = asked.affinity
             if asked.affinity is not None:
                 if self._sessions.is_elsewhere(call):
@@ -133,6 +137,11 @@ class RuntimeDoor(CallResponder):
         if asked.deadline_s is not None:
             call.deadline = call.received + asked.deadline_s
         return True
+
+    def _check_container(self, name: str, variant: str | None) -> None:
+        """Raises CallerError where no request names a container; the copy knows which there are."""
+        if not self._takes_containers(name, variant):
+            raise target_container_not_allowed(name)
 
     def _found(self, call: Call, refusal: PenstockError | None) -> None:
         """Continues a request after other gateways were asked for its session."""

@@ -64,7 +64,8 @@ class RuntimeErrors:
         said = error.original_message[:MODEL_MESSAGE_CHARS_MAX]
         by_client = _CLIENT_ERROR_MIN <= status < _SERVER_ERROR_MIN
         side = "client" if by_client else "server"
-        message = f'Received {side} error ({status}) from primary with message "{said}".'
+        container = error.container or "primary"
+        message = f'Received {side} error ({status}) from {container} with message "{said}".'
         if error.logged:
             message += f" See the log of endpoint {endpoint} for more: "
             message += f"penstock logs {quote(endpoint)}"

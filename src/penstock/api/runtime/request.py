@@ -23,7 +23,6 @@ from typing import NamedTuple
 
 import orjson
 
-from penstock.api.refused_members import REFUSED
 from penstock.core.routing.sequences import is_sequence
 from penstock.core.routing.sessions import UNKNOWN
 from penstock.errors import CallerError, PenstockError
@@ -120,12 +119,6 @@ def read(
         accept: type of the answer; for a stream, type of its pieces.
         streams: the answer travels as an event stream.
     """
-    if rare.get(TARGET_CONTAINER):
-        raise CallerError(
-            "target-container-not-allowed",
-            REFUSED["InvokeEndpoint.TargetContainerHostname"],
-            hint="Leave TargetContainerHostname out.",
-        )
     custom_attributes = _text(
         "customAttributes", rare.get(CUSTOM_ATTRIBUTES), CUSTOM_ATTRIBUTES_CHARS_MAX
     )
@@ -133,7 +126,10 @@ def read(
     affinity = _affinity(rare, streams=streams)
     session_id = affinity.session if affinity is not None else None
     model = affinity.model if affinity is not None else None
-    if custom_attributes is inference_id is session_id is None and not streams:
+    container = _name(
+        "targetContainerHostname", rare.get(TARGET_CONTAINER), "target-container-invalid"
+    )
+    if custom_attributes is inference_id is session_id is container is None and not streams:
         meta = plain_meta(content_type, accept, model)
     else:
         meta = encode_request_meta(
@@ -145,6 +141,7 @@ def read(
                 target_model=model,
                 session_id=session_id,
                 parameters=_STREAMS if streams else None,
+                target_container=container,
             )
         )
     variant = _name("targetVariant", rare.get(TARGET_VARIANT), "variant-name-invalid")

@@ -224,13 +224,15 @@ def _variant(
         described["DesiredInstanceCount"] = kept_counts(record.name).get(variant.name, 0)
     if record.status in VARIANT_STATUSES:
         described["VariantStatus"] = [{"Status": record.status, "StartTime": record.modified}]
-    if variant.model is not None and variant.model.image:
+    parts = variant.model.parts if variant.model is not None else ()
+    if images := [part for part in parts if part.image]:
         described["DeployedImages"] = [
             {
-                "SpecifiedImage": variant.model.image,
-                "ResolvedImage": variant.model.image,
+                "SpecifiedImage": part.image,
+                "ResolvedImage": part.image_resolved or part.image,
                 "ResolutionTime": record.modified,
             }
+            for part in images
         ]
     return described
 

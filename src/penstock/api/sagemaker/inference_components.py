@@ -18,6 +18,7 @@ from typing import Any
 
 from penstock.api.aws import Members
 from penstock.api.refused_members import REFUSED
+from penstock.api.sagemaker.containers import model_source
 from penstock.api.sagemaker.context import (
     SagemakerContext,
     busy,
@@ -27,7 +28,7 @@ from penstock.api.sagemaker.context import (
     require_in_service,
     untagged,
 )
-from penstock.api.sagemaker.deployments import DOWNLOAD_TIMEOUT_S, STARTUP_TIMEOUT_S, model_source
+from penstock.api.sagemaker.deployments import DOWNLOAD_TIMEOUT_S, STARTUP_TIMEOUT_S
 from penstock.control.store.components import ComponentChange, NewComponent
 from penstock.control.store.records import (
     COMPONENT,
@@ -141,6 +142,11 @@ async def _model(context: SagemakerContext, name: str, specification: Json) -> M
         raise invalid(
             f"Model {model!r} has a container with Mode MultiModel, which has its instances to"
             " itself. Give ModelName to a variant instead."
+        )
+    if source.containers:
+        raise invalid(
+            f"Model {model!r} has several containers, which have their instances to themselves."
+            " Give ModelName to a variant instead."
         )
     return source
 

@@ -12,6 +12,7 @@ from typing import Any
 from penstock.api.aws import Members
 from penstock.api.sagemaker import security_members
 from penstock.api.sagemaker.async_inference import check_async_inference
+from penstock.api.sagemaker.containers import model_source
 from penstock.api.sagemaker.context import (
     SagemakerContext,
     invalid,
@@ -23,7 +24,7 @@ from penstock.api.sagemaker.context import (
     tags_of,
     untagged,
 )
-from penstock.api.sagemaker.deployments import check_config, model_source
+from penstock.api.sagemaker.deployments import check_config
 from penstock.api.sagemaker.variants import model_names
 from penstock.control.store.records import ENDPOINT, ENDPOINT_CONFIG, MODEL, TooManyTags
 from penstock.control.store.store import Store
@@ -33,7 +34,8 @@ async def create_model(context: SagemakerContext, params: Members) -> Members:
     """The artifact is read when an endpoint loads it, as in SageMaker."""
     security_members.check("CreateModel", params)
     source = model_source(params)  # refuses containers that could never be loaded
-    context.check_trust(dict(source.environment), multi_model=source.multi_model)
+    for part in source.parts:
+        context.check_trust(dict(part.environment), multi_model=part.multi_model)
     name, kept = params["ModelName"], untagged(params)
     return {"ModelArn": await context.create(MODEL, Store.create_model, name, kept, params)}
 

@@ -34,7 +34,8 @@ REFUSED: Final = {
     **_of("CreateModel", _CONTAINERS, {
         "AdditionalModelDataSources": "a model has one source",
         "ModelDataSource.S3DataSource.HubAccessConfig": "there is no hub here",
-        "ImageConfig.RepositoryAuthConfig": "images are names here, and are pulled from nowhere",
+        "ImageConfig.RepositoryAuthConfig": "images are pulled with the credentials of this"
+        " machine's container engine",
     }),
     "CreateEndpointConfig.VpcConfig": "models run on this machine's network; see"
     " EnableNetworkIsolation",
@@ -66,7 +67,8 @@ WITHOUT_MEANING: Final = {
     "RegisterScalableTarget.RoleARN": "there are no roles here: the server scales itself",
     **_of("CreateModel", _CONTAINERS, {
         "ModelDataSource.S3DataSource.ModelAccessConfig": "whoever names a model may read it",
-        "ImageConfig.RepositoryAccessMode": "images are names here, and are pulled from nowhere",
+        "ImageConfig.RepositoryAccessMode": "images are where this machine's container engine finds"
+        " them",
     }),
     "CreateEndpointConfig.DataCaptureConfig": "of a configuration that captures nothing",
 }  # fmt: skip

@@ -18,6 +18,7 @@ from typing import Any, Final
 from penstock.api.aws import Members
 from penstock.api.refused_members import REFUSED
 from penstock.api.sagemaker import security_members
+from penstock.api.sagemaker.containers import model_source
 from penstock.api.sagemaker.context import (
     SagemakerContext,
     invalid,
@@ -27,7 +28,6 @@ from penstock.api.sagemaker.context import (
     tags_of,
     untagged,
 )
-from penstock.api.sagemaker.deployments import model_source
 from penstock.control.store.records import TRANSFORM_JOB, AlreadyExists, NotFound
 from penstock.control.store.store import Store
 from penstock.core.deployment.deployment import ModelSource
@@ -114,6 +114,16 @@ def _model(model: Json, environment: Mapping[str, str]) -> ModelSource:
             f"Model {source.model_name!r} has a container with Mode MultiModel: a transform job"
             " names no target model. Create a model of the one that is meant."
         )
+    if source.direct:
+        raise invalid(
+            f"Model {source.model_name!r} has the Mode Direct, and a transform job names no"
+            " container. Create a model of the container that is meant."
+        )
+    parts = tuple(_with_environment(part, environment) for part in source.containers)
+    return replace(_with_environment(source, environment), containers=parts)
+
+
+def _with_environment(source: ModelSource, environment: Mapping[str, str]) -> ModelSource:
     merged = dict(source.environment) | dict(environment)
     return replace(source, environment=tuple(sorted(merged.items())))
 

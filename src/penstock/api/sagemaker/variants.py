@@ -78,6 +78,12 @@ def instance_pools(
                 f" {pool.model.model_name!r} and ModelName {own.model_name!r} must have the same"
                 " Mode: requests either name a target model, or do not."
             )
+        if pool.model is not None and own and pool.model.direct != own.direct:
+            raise invalid(
+                f"Variant {variant['VariantName']!r}: ModelNameOverride"
+                f" {pool.model.model_name!r} and ModelName {own.model_name!r} must have the same"
+                " Mode of InferenceExecutionConfig: requests either name a container, or do not."
+            )
     return pools
 
 

@@ -332,6 +332,7 @@ class ModelDescription(ModelKeys):
     #: runtime `process`: the command is the operator's, who says by himself where it runs
     mapped_command: bool = False
     image: str = ""  #: runtime `container`: id of the image in the engine
+    image_resolved: str = ""  #: runtime `container`: what names the image for good
     engine_program: str = ""  #: runtime `container`: path of the engine's program
     #: pickle formats may be loaded; said by the operator or who made the model, never by the
     #: artifact

@@ -173,6 +173,7 @@ def detect(
             runtime=containers.name,
             task=containers.task,
             image=hint.image.id,
+            image_resolved=hint.image.resolved,
             engine_program=hint.image.engine,
             lanes=_CONTAINER_LANES,
         )

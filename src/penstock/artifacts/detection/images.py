@@ -1,8 +1,9 @@
-"""What a container image stands for. No image is ever pulled.
+"""What a container image stands for.
 
 An image that the operator maps to a command runs that command. One that this machine's container
-engine has is run. The name of every other one is a hint: the table follows AWS's own images as far
-as Penstock serves their content, and where it knows none, the artifact's layout says what it is.
+engine has is run; `artifacts/pull_image.py` may bring one before. The name of every other one is a
+hint: the table follows AWS's own images as far as Penstock serves their content, and where it knows
+none, the artifact's layout says what it is.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from penstock.core.machine.containers import AUTO
+from penstock.core.machine.images import may_pull, whole_id
 from penstock.errors import CallerError
 from penstock.runtimes import registry
 from penstock.runtimes.container.engine import Image, decide, find_image
@@ -86,14 +88,34 @@ def image_hint(image: str, image_commands: Mapping[str, tuple[str, ...]]) -> Ima
 
 
 def image_here(
-    image: str, image_commands: Mapping[str, tuple[str, ...]], containers: ContainerSettings
+    image: str,
+    image_commands: Mapping[str, tuple[str, ...]],
+    containers: ContainerSettings,
+    *,
+    image_id: str = "",
 ) -> ImageHint:
-    """As `image_hint`, on a machine whose container engine may have the image. Blocks."""
+    """As `image_hint`, on a machine whose container engine may have the image. Blocks.
+
+    `image_id`: of the image that is meant, whatever has its name now. Raises CallerError
+    (`image-changed`) where it is not here.
+    """
     hint = image_hint(image, image_commands)
     if not image or hint.kind == "process" or image.startswith(_LOCAL):
         return hint
-    found = find_image(containers, image)
+    found = find_image(containers, image_id or image)
+    if found is None and image_id:
+        raise _changed(image, image_id, find_image(containers, image))
     return hint if found is None else ImageHint(kind="container", image=found)
+
+
+def _changed(image: str, image_id: str, other: Image | None) -> CallerError:
+    now = f"its name stands for {whole_id(other.id)} now" if other else "no image has its name"
+    return CallerError(
+        "image-changed",
+        f"the image {image!r} was {whole_id(image_id)} when the endpoint began to serve it, and"
+        f" this machine's container engine has that no more: {now}",
+        hint="Bring that image back, or update the endpoint: an update takes the image of now.",
+    )
 
 
 def is_aws_image(image: str) -> bool:
@@ -127,10 +149,19 @@ def not_mapped(image: str, cause: str) -> CallerError:
     return CallerError(
         "image-not-mapped",
         f"the image {image!r} is not known here, and {cause}",
-        hint="Images are not pulled. Map it to a command that answers /ping and /invocations in "
+        hint="Map it to a command that answers /ping and /invocations in "
         f"the configuration (control.image_commands: {{{image!r} = ['my-server', '--port', "
         "'{port}']}), or leave Image out and give an artifact with a model.yaml.",
     )
+
+
+#: Reason of `may_pull` -> what to do, in the error for an image that is not here.
+_WHY_NOT_PULLED: Final = {
+    "nothing-allowed": " Nothing is pulled unless the operator allows it (containers.pull).",
+    "no-registry": " It is not pulled: its name begins with no registry, as docker.io/library/NAME"
+    " does.",
+    "not-allowed": " It is not pulled: no pattern in containers.pull allows it.",
+}
 
 
 def with_engine(error: CallerError, image: str, containers: ContainerSettings) -> CallerError:
@@ -139,8 +170,9 @@ def with_engine(error: CallerError, image: str, containers: ContainerSettings) -
     engine = decide(containers)
     if (engine.reason == "none-installed" and containers.engine == AUTO) or not engine.words:
         return error
+    pulling = _WHY_NOT_PULLED.get(may_pull(image, containers.pull).reason, "")
     ways = (
-        f"Or bring it to this machine: what `{engine.engine} images` lists here is run."
+        f"Or bring it to this machine: what `{engine.engine} images` lists here is run.{pulling}"
         if engine.engine
         else f"The image itself can't be run; {engine.words}."
     )

@@ -34,6 +34,7 @@ class ArtifactSource:
     compressed: bool | None = None
     sha256: str = ""  #: expected digest of the archive, lower-case hex; empty = not checked
     image: str = ""
+    image_id: str = ""  #: the image's id when its first copy was loaded; empty = not known yet
     environment: dict[str, str] = field(default_factory=dict)
     runtime: str = ""  #: overrides the runtime that detection would choose; empty = detect
     #: who made the model vouches for its pickles, which are loaded in a sandboxed process

@@ -13,6 +13,7 @@ import typer
 
 from penstock.cli import options
 from penstock.cli.client import Client
+from penstock.cli.endpoints import listing
 from penstock.cli.endpoints.deploy import describe
 from penstock.cli.output import note, print_json, print_table
 from penstock.errors import CallerError
@@ -167,8 +168,14 @@ def _served(client: Client, endpoint: str) -> tuple[dict[str, Any], str]:
     config = client.sagemaker("DescribeEndpointConfig", EndpointConfigName=config_name)
     variant = config["ProductionVariants"][0]
     model = client.sagemaker("DescribeModel", ModelName=variant["ModelName"])
-    container = model.get("PrimaryContainer") or model["Containers"][0]
-    return container, str(variant["InstanceType"])
+    container, *others = listing.containers_of(model)
+    if others:
+        raise CallerError(
+            "tune-several",
+            f"the model of endpoint {endpoint!r} has {len(others) + 1} containers",
+            hint="Give the folder of the one that is meant.",
+        )
+    return dict(container), str(variant["InstanceType"])
 
 
 def _local(uri: str) -> Path | None:

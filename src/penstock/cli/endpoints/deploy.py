@@ -35,7 +35,12 @@ def deploy(
     name: Annotated[
         str, typer.Argument(help="Name of the endpoint, or any name of a model that it serves.")
     ],
-    artifact: Annotated[str, typer.Argument(help="Folder, model.tar.gz, s3:// or https:// URI.")],
+    artifact: Annotated[
+        str,
+        typer.Argument(
+            help="Folder, model.tar.gz, s3:// or https:// URI; none for an image with its model."
+        ),
+    ] = "",
     instance_type: options.InstanceType = "ml.local.small",
     count: options.Count = 1,
     image: Annotated[str, typer.Option("--image", help="Image, or local://RUNTIME.")] = "",
@@ -66,7 +71,13 @@ def deploy(
     server: options.WaitOptions = options.WAIT,
 ) -> None:
     """Deploy a model, or update the endpoint of that name to it; print how to call it."""
-    client, uri = server.client(), artifact_uri(artifact)
+    if not artifact and not image:
+        raise CallerError(
+            "usage",
+            "deploy takes a model, or an image that brings its own",
+            hint="Give a folder, a model.tar.gz or a URI after the name, or --image IMAGE.",
+        )
+    client, uri = server.client(), artifact_uri(artifact) if artifact else ""
     name, served = endpoint_for(client, name, served_name or ())
     environment = dict(pair(item) for item in env or ())
     environment |= {TRUST_VARIABLE: "true"} if trust else {}
@@ -152,7 +163,7 @@ def create_or_update(
             f"{name!r} can't be an endpoint's name",
             hint="Use 1 to 63 letters and digits, with hyphens between them.",
         )
-    container: dict[str, Any] = {"ModelDataUrl": uri}
+    container: dict[str, Any] = {"ModelDataUrl": uri} if uri else {}
     if image:
         container["Image"] = image
     if environment:

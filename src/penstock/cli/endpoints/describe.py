@@ -42,7 +42,8 @@ def describe(
         print()
         what = f"component {one['component']}" if one["component"] else f"variant {one['variant']}"
         print_table(f"{what}, as it is served", ("what", "value"), _served_rows(one["model"]))
-    multi_model = any(_container(model).get("Mode") == "MultiModel" for model in models)
+    containers = (one for model in models for one in listing.containers_of(model))
+    multi_model = any(one.get("Mode") == "MultiModel" for one in containers)
     if served["models"]:
         print(f"\n{deploy.how_to_call(client, name, multi_model=multi_model)}")
     else:
@@ -77,24 +78,32 @@ def _endpoint_rows(
         yield "log", log
 
 
-def _container(model: Mapping[str, Any]) -> Mapping[str, Any]:
-    found: Mapping[str, Any] = model.get("PrimaryContainer") or (model.get("Containers") or [{}])[0]
-    return found
-
-
 def _model_rows(model: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
-    container = _container(model)
+    containers = listing.containers_of(model)
+    yield "created", seconds(model.get("CreationTime"))
+    if len(containers) > 1:
+        mode = (model.get("InferenceExecutionConfig") or {}).get("Mode") or "Serial"
+        yield "containers", f"{len(containers)}, {mode}"
+    for number, container in enumerate(containers, 1):
+        named = container.get("ContainerHostname") or f"container-{number}"
+        before = f"{named}: " if len(containers) > 1 else ""
+        for what, value in _container_rows(container):
+            yield f"{before}{what}", value
+
+
+def _container_rows(container: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
     source = (container.get("ModelDataSource") or {}).get("S3DataSource") or {}
     yield "artifact", container.get("ModelDataUrl") or source.get("S3Uri")
     if container.get("Image"):
         yield "image", container["Image"]
-    yield "created", seconds(model.get("CreationTime"))
     for name, value in sorted((container.get("Environment") or {}).items()):
         secret = any(part in name.upper() for part in _SECRET)
         yield f"variable {name}", _HIDDEN if secret else value
 
 
 def _served_rows(model: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
+    for one in model.get("containers") or ():
+        yield f"container {one['hostname']}", f"{one['runtime']}: {one.get('why', '')}"
     why = f": {model['why']}" if model.get("why") else ""
     yield "runtime", f"{model.get('runtime', '')}{why}"
     yield "task", model.get("task")

@@ -150,3 +150,9 @@ def _uris(value: Any) -> Iterator[str]:
     elif isinstance(value, list):
         for member in value:
             yield from _uris(member)
+
+
+def containers_of(model: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """At least one; it is empty where the model says nothing."""
+    primary = model.get("PrimaryContainer")
+    return [primary] if primary else list(model.get("Containers") or [{}])

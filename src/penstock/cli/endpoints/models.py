@@ -48,13 +48,15 @@ def list_(server: options.ReportOptions = options.REPORT) -> None:
 
 
 def _model_row(one: dict[str, Any]) -> list[object]:
-    container = one.get("PrimaryContainer") or (one.get("Containers") or [{}])[0]
+    containers = listing.containers_of(one)
     return [
         one["ModelName"],
         seconds(one.get("CreationTime")),
         ", ".join(one["Endpoints"]) or None,
-        container.get("ModelDataUrl"),
-        container.get("Image"),
+        *(
+            ", ".join(str(each[member]) for each in containers if each.get(member)) or None
+            for member in ("ModelDataUrl", "Image")
+        ),
     ]
 
 

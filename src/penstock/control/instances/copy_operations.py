@@ -7,7 +7,7 @@ its instance to itself fails, its instance goes too; any other copy fails alone.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any, Protocol
@@ -21,6 +21,7 @@ from penstock.control.instances.room import Room
 from penstock.control.instances.under_way import OperationSettings, OperationsUnderWay
 from penstock.control.ports import RoutePublisher
 from penstock.control.store.target_model_record import TargetModelRecord
+from penstock.core.deployment.deployment import ModelSource
 from penstock.core.deployment.endpoint_state import (
     DRAINED,
     DRAINING,
@@ -46,7 +47,6 @@ def load_request(endpoint: str, entry: InstanceEntry, copy: CopyEntry) -> Json:
     memory limit is the instance's memory, or the most that a copy of the component may take."""
     component, need, kind = copy.component, copy.component.need, entry.kind
     asked, given = need.resources, kind.resources
-    environment = dict(component.model.environment)
     whole, share_bytes = need.whole_instance, kind.share_bytes or given.memory_bytes
     return {
         "op": "load",
@@ -54,15 +54,11 @@ def load_request(endpoint: str, entry: InstanceEntry, copy: CopyEntry) -> Json:
         "base_copy": copy.base_copy,
         "endpoint": endpoint,
         "variant": copy.variant,
-        "source": ArtifactSource(
-            uri=component.model.uri,
-            compressed=component.model.compressed,
-            image=component.model.image,
-            environment=environment,
-            # Whoever may write to the prefix of a multi-model endpoint has not been asked.
-            trusted=not component.model.multi_model and trusts(environment),
-        ).to_dict(),
-        "environment": environment,
+        **_source_of(component.model),
+        "containers": [
+            {"hostname": part.hostname, **_source_of(part)} for part in component.model.containers
+        ],
+        "direct": component.model.direct,
         "network_isolated": component.model.network_isolated,
         "cores": given.cores if whole or not asked.cores else asked.cores,
         "memory_bytes_max": min(share_bytes, need.memory_bytes_max or share_bytes),
@@ -72,6 +68,36 @@ def load_request(endpoint: str, entry: InstanceEntry, copy: CopyEntry) -> Json:
         else None,
         "download_timeout_s": component.download_timeout_s,
         "startup_timeout_s": component.startup_timeout_s,
+    }
+
+
+def _source_of(model: ModelSource) -> Json:
+    environment = dict(model.environment)
+    source = ArtifactSource(
+        uri=model.uri,
+        compressed=model.compressed,
+        image=model.image,
+        image_id=model.image_id,
+        environment=environment,
+        # Whoever may write to the prefix of a multi-model endpoint has not been asked.
+        trusted=not model.multi_model and trusts(environment),
+    )
+    return {"source": source.to_dict(), "environment": environment}
+
+
+#: (endpoint, generation, name -> (id, what names it for good)): records what images are.
+KeepImages = Callable[[str, int, Mapping[str, tuple[str, str]]], Coroutine[Any, Any, None]]
+
+
+def _images_of(copy: CopyEntry) -> dict[str, tuple[str, str]]:
+    """What the names of the copy's images stand for, as its instance says, where the record doesn't
+    say so yet. Components have records of their own, which say nothing of images."""
+    parts = () if copy.component.component else copy.component.model.parts
+    told = copy.model.get("containers") or [copy.model]
+    return {
+        part.image: (str(seen["image"]["id"]), str(seen["image"]["resolved"]))
+        for part, seen in zip(parts, told, strict=False)
+        if part.image and not part.image_id and seen.get("image")
     }
 
 
@@ -119,9 +145,12 @@ class CopyOperations:
         give_up_instance: GiveUpInstance,
         ready_times: ReadyTimes,
         imported: Callable[[list[str]], None],
+        keep_images: KeepImages,
     ) -> None:
-        """`imported`: called with the modules that an instance has imported for a model."""
+        """`imported`: called with the modules that an instance has imported for a model;
+        `keep_images`, with what the names of its images stand for."""
         self._imported = imported
+        self._keep_images = keep_images
         self.settings = settings
         self._ready_times = ready_times
         self._publisher = publisher
@@ -203,7 +232,8 @@ class CopyOperations:
     async def _load(self, ledger: EndpointLedger, entry: InstanceEntry, copy: CopyEntry) -> None:
         endpoint, component = ledger.desired.endpoint, copy.component
         request = load_request(endpoint, entry, copy)
-        self.settings.offer(ArtifactSource.from_dict(request["source"]))
+        for part in (request, *request["containers"]):
+            self.settings.offer(ArtifactSource.from_dict(part["source"]))
         if _is_asynchronous(ledger, entry):
             request["waits_for_others"] = True
         # The core's own limit ends a load that hangs; these limits are only a safety net.
@@ -230,6 +260,8 @@ class CopyOperations:
             )
         if copy.phase == LOADING:  # otherwise it is being unloaded already
             self._loaded(ledger, entry, copy, reply)
+            if images := _images_of(copy):
+                self._under_way.aside(self._keep_images(endpoint, copy.generation, images))
             if component.model.multi_model:
                 await self._tell_pins(endpoint, copy)
 

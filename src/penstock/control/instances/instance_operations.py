@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from penstock.clock import Clock
-from penstock.control.instances.copy_operations import CopyOperations
+from penstock.control.instances.copy_operations import CopyOperations, KeepImages
 from penstock.control.instances.entries import InstanceEntry
 from penstock.control.instances.instance_client import InstanceClient, Json
 from penstock.control.instances.instance_status import InstanceStatus
@@ -297,6 +297,7 @@ class Operations:
         record: TargetModelRecord,
         model_counted: ModelCounted = lambda *counted: None,
         ready_times: ReadyTimes | None = None,
+        keep_images: KeepImages,
         told: Callable[[str, Json], None] = lambda endpoint, event: None,
     ) -> None:
         """`room_changed` is called when an instance has ended and when a load has; `told` with the
@@ -326,6 +327,7 @@ class Operations:
             give_up_instance=self.instances.give_up,
             ready_times=ready_times or ReadyTimes(),
             imported=self.instances.keep_warm,
+            keep_images=keep_images,
         )
 
     def client(self, instance_id: str) -> InstanceClient | None:

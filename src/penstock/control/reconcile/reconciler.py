@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -28,6 +28,7 @@ from penstock.control.loop import DriverLoop
 from penstock.control.ports import ModelCounted, RoutePublisher
 from penstock.control.reconcile.actions import FAILED, WAITS, Actions, told
 from penstock.control.reconcile.hosted import HostedDeployments
+from penstock.control.store.images import keep_images, named_images
 from penstock.control.store.records import NotFound, UnreadableRecord
 from penstock.control.store.store import Store
 from penstock.control.store.store_thread import StoreThread
@@ -122,6 +123,7 @@ class ReconcilerDriver:
             record=record,
             model_counted=model_counted,
             ready_times=self.ready_times,
+            keep_images=self._keep_images,
             told=self.hosted.on_event,
         )
         self._actions = Actions(work=self.work, room=self._room, catalogue=catalogue, clock=clock)
@@ -216,6 +218,13 @@ class ReconcilerDriver:
         ledger = self._ledgers.get(key)
         return ledger is not None and ledger.guest
 
+    async def _keep_images(
+        self, endpoint: str, generation: int, images: Mapping[str, tuple[str, str]]
+    ) -> None:
+        """The copies that are loaded from now on run the same images."""
+        if await self._database.call(keep_images, endpoint, generation, images):
+            self.notify(endpoint)
+
     async def _tidy(self) -> None:
         if self._housekeeping is not None:
             ledgers = self._ledgers.values()
@@ -233,6 +242,9 @@ class ReconcilerDriver:
                 or any(ledger.awaits_copy() for ledger in ledgers),
             )
             await asyncio.to_thread(self._housekeeping.tidy, in_use)
+            if images := await asyncio.to_thread(self._housekeeping.pulled_images):
+                named = await self._database.call(named_images, images)
+                await asyncio.to_thread(self._housekeeping.remove_images, named)
 
     async def _look_for_changes(self) -> None:
         """Finds changes in the store that nobody notified: the writer may have been cut off."""

@@ -8,7 +8,7 @@ into actions, and a gateway is given `EndpointRoutes`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 RANDOM = "RANDOM"
 LEAST_OUTSTANDING_REQUESTS = "LEAST_OUTSTANDING_REQUESTS"
@@ -28,10 +28,31 @@ class ModelSource:
     uri: str = ""
     compressed: bool | None = None  #: True: an archive; False: plain files; None: find out
     image: str = ""
+    #: what the image's name stood for when its first copy was loaded; empty = not known yet
+    image_id: str = ""
+    image_resolved: str = ""  #: what names that image for good: with its digest, if it has one
     environment: tuple[tuple[str, str], ...] = ()  #: sorted by key
     multi_model: bool = False  #: `uri` is a prefix of target models, each loaded when it is called
     keeps_models: bool = True  #: ModelCacheSetting: an idle target model stays loaded
     network_isolated: bool = False  #: EnableNetworkIsolation
+    hostname: str = ""  #: ContainerHostname, for one of several containers
+    #: the containers of a model of several, in their order; it has no `uri` and `image` itself
+    containers: tuple[ModelSource, ...] = ()
+    direct: bool = False  #: each request names its container; else each answer is the next request
+
+    @property
+    def parts(self) -> tuple[ModelSource, ...]:
+        """Its containers: itself, where it has one."""
+        return self.containers or (self,)
+
+    def with_images(self, images: Mapping[str, tuple[str, str]]) -> ModelSource:
+        """With what the names of its images stand for, where that is not known yet. `images`: name
+        -> (id, what names it for good)."""
+        found = images.get(self.image)
+        whole = self
+        if found is not None and not self.image_id:
+            whole = replace(self, image_id=found[0], image_resolved=found[1])
+        return replace(whole, containers=tuple(one.with_images(images) for one in self.containers))
 
 
 # SageMaker's names (ProductionVariantManagedInstanceScalingScaleInStrategy).
@@ -116,6 +137,22 @@ class DeploymentSpec:
     metrics_enhanced: bool = False  #: EnableEnhancedMetrics
     asynchronous: AsyncSpec | None = None  #: None: it answers at once
 
+    def with_images(self, images: Mapping[str, tuple[str, str]]) -> DeploymentSpec:
+        """As `ModelSource.with_images`, for all its models."""
+
+        def kept(model: ModelSource | None) -> ModelSource | None:
+            return None if model is None else model.with_images(images)
+
+        variants = tuple(
+            replace(
+                one,
+                model=kept(one.model),
+                pools=tuple(replace(pool, model=kept(pool.model)) for pool in one.pools),
+            )
+            for one in self.variants
+        )
+        return replace(self, variants=variants)
+
     @property
     def takes_components(self) -> bool:
         return any(one.model is None for one in self.variants)
@@ -152,6 +189,7 @@ class VariantRoutes:
     concurrency_threshold: int = 0
     #: its copies are hosts of target models: each request names a target model
     multi_model: bool = False
+    direct: bool = False  #: each request names one of the containers of its model
     component: str = ""  #: name of the inference component; "" = the variant's own model
     base: str = ""  #: for an adapter: the component whose copies it is loaded into; "" = no adapter
     #: for requests while there is no copy: hold | refuse; "" = the server's setting

@@ -129,6 +129,7 @@ def _entry(
         prefix_length_max=variant.prefix_length_max,
         concurrency_threshold=variant.concurrency_threshold,
         multi_model=variant.model is not None and variant.model.multi_model,
+        direct=model.direct,
         zero_capacity=zero_capacity_of(model),
     )
 

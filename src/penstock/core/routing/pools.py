@@ -62,7 +62,8 @@ class Pool:
             routes.multi_model or strategy.prefixes is not None or strategy.speeds is not None
         )
         self.copies = copies
-        self.outliers: Outliers = Outliers(by_times=not routes.multi_model)
+        # Models and containers that requests name differ in their times; copies may not.
+        self.outliers: Outliers = Outliers(by_times=not (routes.multi_model or routes.direct))
         if before is not None and before.multi_model == routes.multi_model and len(copies) > 1:
             self.outliers = before.outliers
         else:

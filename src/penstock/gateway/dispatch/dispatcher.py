@@ -475,6 +475,14 @@ class Dispatcher(RetryingDispatcher):
         found = self._endpoints.get(endpoint)
         return found is not None and any(one.multi_model for one in found.routes.variants)
 
+    def takes_containers(self, endpoint: str, variant: str | None) -> bool:
+        """Whether requests to the endpoint, or to one variant of it, name one of its model's
+        containers."""
+        found = self._endpoints.get(endpoint)
+        variants = found.routes.variants if found is not None else ()
+        meant = [one for one in variants if variant is None or one.name == variant]
+        return all(one.direct for one in meant)
+
     def explain(self, request_id: str) -> dict[str, Any] | None:
         return self.ring.explain(request_id)
 

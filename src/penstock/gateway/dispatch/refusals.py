@@ -212,6 +212,15 @@ def target_model_refused(endpoint: str, *, named: bool) -> PenstockError:
     return _filled("target-model-not-allowed" if named else "target-model-required", endpoint)
 
 
+def target_container_not_allowed(endpoint: str) -> PenstockError:
+    return CallerError(
+        "target-container-not-allowed",
+        f"Endpoint {endpoint} takes no TargetContainerHostname: its model has no several containers"
+        " with the Mode Direct.",
+        hint="Leave TargetContainerHostname out.",
+    )
+
+
 def target_model_not_ready(model: str) -> PenstockError:
     """The same error as the host's own (SageMaker's ModelNotReadyException)."""
     return NotNowError(

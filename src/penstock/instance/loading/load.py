@@ -56,6 +56,15 @@ from penstock.runtimes.python.toolkit_variables import MULTI_MODEL
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ContainerCall:
+    """One of several containers of a model."""
+
+    hostname: str
+    source: ArtifactSource
+    environment: dict[str, str] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class LoadCall:
     """The `load` operation, checked."""
 
@@ -79,6 +88,10 @@ class LoadCall:
     multi_model: dict[str, Any] | None = None
     target_model: str = ""  #: its name, for the copy that hosts it
     base_copy: int = 0  #: for an adapter: the copy of its base into which it is loaded
+    hostname: str = ""  #: of one container among several
+    #: the containers of a model of several; `source` and `environment` are then no container's
+    containers: tuple[ContainerCall, ...] = ()
+    direct: bool = False  #: each request names its container; else each answer is the next request
 
     @property
     def served_as(self) -> str:
@@ -178,6 +191,10 @@ class Prepared:
     why: str = ""  #: why it has this runtime, for people
     #: the environments of its processes, held from now on
     environments: Environments = dataclasses.field(default_factory=Environments)
+    #: for a model of several containers: each of them; the fields above are the first one's, but
+    #: the digest is that of all
+    containers: tuple[Prepared, ...] = ()
+    direct: bool = False  #: as in `LoadCall`
 
 
 #: (cache, compiler of weights, event that is set when the load was cancelled) -> the artifact.
@@ -237,6 +254,7 @@ async def prepared(
         rate_limit=settings.artifact.rate_limit,
         container_owner=settings.artifact.containers.owner,
         container_capabilities=settings.artifact.containers.capabilities,
+        hostname=call.hostname,
     )
     await asyncio.to_thread(isolated.check, context)
     provider = Provider(_environments_dir(settings), settings.artifact.environments)
@@ -267,6 +285,12 @@ async def load(model: Prepared, listener: LaneListener) -> Loaded:
         "interpreter": model.context.interpreter,
         "file": model.context.description.file,
     }
+    description = model.context.description
+    if description.image:
+        loaded.described["image"] = {
+            "id": description.image,
+            "resolved": description.image_resolved,
+        }
     loaded.environments = model.environments
     if told := model.environments.to_dict():
         loaded.described |= {"environments": told}
@@ -302,6 +326,7 @@ async def _detected(
             compile_uncompiled=compiled,
             cancelled=cancelled,
             instruction_set=instruction_set_here().name,
+            log=log,
         )
 
     def compiled(root: Path, digest: str) -> Path:
@@ -362,4 +387,6 @@ def _model_log(call: LoadCall) -> Callable[[str], None]:
     name = f"{call.endpoint}/{call.variant} copy {call.copy}"
     if call.target_model:
         name += f" model {call.target_model}"
+    if call.hostname:
+        name += f" container {call.hostname}"
     return lambda line: _LOG.info("[%s] %s", name, line)

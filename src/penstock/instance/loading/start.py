@@ -203,6 +203,13 @@ def _batches(context: LoadContext, engine: Any, model: CodecModel) -> Batches:
             " keep the requests of a sequence together",
             hint="Serve it as an endpoint of its own.",
         )
+    if context.hostname:
+        raise ModelError(
+            "sequences-of-container",
+            "it has sequence_batching, and an endpoint whose model has several containers does not"
+            " keep the requests of a sequence together",
+            hint="Serve it as an endpoint of its own.",
+        )
     return StatefulBatches(engine, sequences, model, context.model_dir)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from penstock.core.models.memory_need import MemoryEstimate, MemoryObserved, need_of
 from penstock.instance.loading.load import Prepared
 from penstock.instance.memory import facts
-from penstock.instance.memory.facts import facts_of
+from penstock.instance.memory.facts import facts_of_all
 from penstock.instance.memory.use import MemoryUse
 
 #: Time between measurements during a load; a shorter peak may be missed.
@@ -36,7 +36,7 @@ class MemoryAccount:
         """The estimate before a model is loaded. Blocks, to read the names and sizes of a few
         files."""
         seen = facts.read(self._path(model))
-        return need_of(facts_of(model.context), seen)
+        return need_of(facts_of_all([each.context for each in model.containers or (model,)]), seen)
 
     @contextlib.asynccontextmanager
     async def loading(self, model: Prepared) -> AsyncIterator[None]:

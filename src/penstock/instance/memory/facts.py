@@ -20,7 +20,7 @@ import dataclasses
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -52,6 +52,15 @@ def facts_of(context: LoadContext) -> ModelFacts:
         for each in context.description.models
     )
     return dataclasses.replace(_facts_of_one(context), inside=(*versions, *inside))
+
+
+def facts_of_all(contexts: Sequence[LoadContext]) -> ModelFacts:
+    """The same for several models of one instance: the others are loaded beside the first."""
+    first, *others = map(facts_of, contexts)
+    beside = (
+        each for other in others for each in (dataclasses.replace(other, inside=()), *other.inside)
+    )
+    return dataclasses.replace(first, inside=(*first.inside, *beside))
 
 
 def _facts_of_one(context: LoadContext) -> ModelFacts:

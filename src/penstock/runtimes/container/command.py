@@ -43,6 +43,7 @@ class RunSpec:
     memory_bytes: int = 0  #: 0 = not limited
     cores: float = 0.0  #: 0 = not limited
     capabilities: tuple[str, ...] = ()
+    hostname: str = ""  #: inside; "" = the engine's own choice
 
 
 def run_options(spec: RunSpec) -> list[str]:
@@ -56,6 +57,8 @@ def run_options(spec: RunSpec) -> list[str]:
         "--pids-limit", str(PROCESSES_MAX), *_limit("nofile", resource.RLIMIT_NOFILE, _FILES_MAX),
         *_limit("nproc", resource.RLIMIT_NPROC, PROCESSES_MAX),
     ]  # fmt: skip
+    if spec.hostname:
+        options += ["--hostname", spec.hostname]
     for capability in spec.capabilities:
         options += ["--cap-add", capability]
     if spec.memory_bytes:

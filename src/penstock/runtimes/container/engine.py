@@ -21,6 +21,7 @@ from penstock.core.machine.containers import (
     choose_engine,
     left_behind,
 )
+from penstock.core.machine.images import resolved
 from penstock.runtimes.container.settings import ContainerSettings
 
 OWNER: Final = "penstock.owner"  #: label: the server, as `ContainerSettings.owner`
@@ -42,6 +43,7 @@ class Image:
 
     engine: str  #: path of the engine's program
     id: str
+    resolved: str = ""  #: what names it for good: with its digest, where it has one
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,10 +69,25 @@ def find_image(settings: ContainerSettings, image: str) -> Image | None:
         program = shutil.which(name)
         if program is None or image.startswith("-"):
             continue
-        found = _ask([program, "image", "inspect", "--format", "{{.Id}}", image])
-        if found.text and not found.fault:
-            return Image(program, found.text)
+        found = find_in(program, image)
+        if found is not None:
+            return found
     return None
+
+
+def find_in(program: str, image: str) -> Image | None:
+    """The image in this engine."""
+    form = "{{.Id}}{{range .RepoDigests}} {{.}}{{end}}"
+    found = _ask([program, "image", "inspect", "--format", form, image])
+    if not found.text or found.fault:
+        return None
+    image_id, *digests = found.text.split()
+    return Image(program, image_id, resolved(image, image_id, digests))
+
+
+def remove_image(program: str, image: str) -> bool:
+    """Takes the name away, and the image where that was its last one. False: something uses it."""
+    return not _ask([program, "rmi", image]).fault
 
 
 def pid_of(engine: str, name: str) -> int:

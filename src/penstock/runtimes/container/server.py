@@ -104,6 +104,7 @@ class ContainerServer(ForeignServer):
             memory_bytes=container_memory_bytes(context.memory_bytes_max, own),
             cores=context.cores,
             capabilities=context.container_capabilities,
+            hostname=context.hostname,
         )
 
     def _attend(self, spec: RunSpec) -> None:

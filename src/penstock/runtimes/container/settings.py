@@ -12,10 +12,11 @@ from penstock.core.machine.containers import OFF
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerSettings:
-    """The first two fields are described in `config.ContainersConfig`."""
+    """The first three fields are described in `config.ContainersConfig`."""
 
     engine: str = OFF
     capabilities: tuple[str, ...] = ()
+    pull: tuple[str, ...] = ()
     #: Stands for the server, in the label of its containers: servers of one machine remove only
     #: their own.
     owner: str = ""
@@ -26,5 +27,6 @@ class ContainerSettings:
         return cls(
             engine=config.containers.engine,
             capabilities=tuple(config.containers.capabilities),
+            pull=tuple(config.containers.pull),
             owner=hashlib.sha256(place.encode()).hexdigest()[:16],
         )
