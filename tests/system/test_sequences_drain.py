@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -40,7 +41,7 @@ def workers(server: Server) -> set[int]:
 
 def test_open_sequences_go_on_where_they_are_until_they_end(server: Server, tmp_path: Path) -> None:
     """Through an update first, then through a scale-in."""
-    folder = models.adding(tmp_path / "adds", rows_max=8, corrid="STRING")
+    folder = models.adding(tmp_path / "adds", rows_max=32, corrid="STRING")
     server.deploy("adds", folder)
     old = process(ask(server, 1, "kept", "("))
     ask(server, 5, "forgotten", "(")
@@ -58,12 +59,14 @@ def test_open_sequences_go_on_where_they_are_until_they_end(server: Server, tmp_
     wait_until(lambda: old not in workers(server), "the end of the old copy", 60)
 
     begun = {f"s{n}": process(ask(server, n, f"s{n}", "(")) for n in range(8)}
-    assert sorted(begun.values()).count(min(begun.values())) == 4
+    # a gateway counts the sequences that came to it: two of them may each be one apart
+    gateways = int(server.flags[server.flags.index("--gateways") + 1])
+    assert Counter(begun.values()).most_common()[0][1] <= 3 + gateways, begun
     server.client("sagemaker").update_endpoint_weights_and_capacities(
         EndpointName="adds",
         DesiredWeightsAndCapacities=[{"VariantName": "all", "DesiredInstanceCount": 1}],
     )
-    wait_until(lambda: gone(server, begun), "the copy that leaves", 60)
+    wait_until(lambda: copies_of_new_ones(server) == 1, "the copy that leaves", 60)
     for name, pid in begun.items():
         answer = ask(server, 1, name)
         assert (total_of(answer), process(answer)) == (int(name[1:]) + 1, pid)
@@ -72,9 +75,12 @@ def test_open_sequences_go_on_where_they_are_until_they_end(server: Server, tmp_
     wait_until(lambda: len(workers(server)) == 1, "one copy", 60)
 
 
-def gone(server: Server, begun: dict[str, int]) -> bool:
-    """Whether one of the copies is not begun on any more."""
-    return len({process(ask(server, 0, n, "()")) for n in range(100, 108)}) == 1
+def copies_of_new_ones(server: Server) -> int:
+    """How many copies have eight sequences that begin now. (They end before this returns.)"""
+    copies = {process(ask(server, 0, f"n{n}", "(")) for n in range(8)}
+    for n in range(8):
+        ask(server, 0, f"n{n}", ")")
+    return len(copies)
 
 
 def test_an_idle_sequence_holds_no_copy_up(server: Server, tmp_path: Path) -> None:
