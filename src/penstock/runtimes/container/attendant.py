@@ -35,6 +35,7 @@ _CLONE_NEWUSER, _CLONE_NEWNET = 0x10000000, 0x40000000
 #: Pause before the next look for the container's first process: in a file, or by the engine.
 _LOOK_S_FILE, _LOOK_S_ENGINE = 0.01, 0.05
 _ANSWER_S_MAX = 30.0
+_KILL_AGAIN_S, _KILLS_MAX = 1.0, 30
 #: Exit status for a container that can't be reached.
 _NO_WAY_IN = 125
 #: Exit status of the child that can't enter.
@@ -94,11 +95,7 @@ class Attendant:
             if pidfd in readable:
                 return client.wait()
             if 0 in readable:  # nobody writes: the instance is gone
-                self._ask("kill", self._name)
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    return client.wait(_ANSWER_S_MAX)
-                client.kill()
-                return client.wait()
+                return self._killed(client)
             if not self._maker and (pid := self._pid()):
                 self._instance.send(json.dumps({"pid": int(pid)}).encode())
                 self._maker = _socket_maker(pid, self._instance)
@@ -110,9 +107,17 @@ class Attendant:
                 status = os.waitstatus_to_exitcode(os.waitpid(self._maker, 0)[1])
                 if status != _NOT_ENTERED or not self._job["published"]:
                     print("penstock: the container's network can't be entered, so it is ended")
-                    self._ask("kill", self._name)
-                    client.wait()
+                    self._killed(client)
                     return _NO_WAY_IN
+
+    def _killed(self, client: subprocess.Popen[bytes]) -> int:
+        """Tries again, because a container that is made and not started yet can't be killed."""
+        for _ in range(_KILLS_MAX):
+            self._ask("kill", self._name)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                return client.wait(_KILL_AGAIN_S)
+        client.kill()
+        return client.wait()
 
     def _pid(self) -> str:
         """The container's first process; "": it does not run yet."""

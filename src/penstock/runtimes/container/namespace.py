@@ -44,7 +44,7 @@ class NamespaceSockets:
         self._published = published
         self._runs = runs
         self._made: deque[socket.socket] = deque()
-        self._addresses: tuple[str, ...] = (_LOOPBACK,)
+        self._own_address = ""  #: the container's; "" = it has none
         self._asked = True  #: the first come unasked
         self._entered = self._ended = False
         self._news = asyncio.Event()
@@ -61,21 +61,19 @@ class NamespaceSockets:
         """Raises OSError: nobody listens, or the container has ended."""
         await self.wait_known()
         if not self._entered and self._published:
-            return await self._connect(socket.socket(), (_LOOPBACK,), self._published)
-        return await self._connect(await self._socket(), self._addresses, self._port_inside)
+            return await self._connect(socket.socket(), _LOOPBACK, self._published)
+        made = await self._socket()
+        try:
+            return await self._connect(made, _LOOPBACK, self._port_inside)
+        except ConnectionRefusedError:
+            if not self._own_address:
+                raise
+            return await self._connect(await self._socket(), self._own_address, self._port_inside)
 
-    async def _connect(
-        self, made: socket.socket, addresses: tuple[str, ...], port: int
-    ) -> socket.socket:
+    async def _connect(self, made: socket.socket, address: str, port: int) -> socket.socket:
         made.setblocking(False)
         try:
-            for address in addresses[:-1]:
-                try:
-                    await self._loop.sock_connect(made, (address, port))
-                except ConnectionRefusedError:
-                    continue  # the kernel lets a refused socket try another address
-                return made
-            await self._loop.sock_connect(made, (addresses[-1], port))
+            await self._loop.sock_connect(made, (address, port))
         except BaseException:
             made.close()
             raise
@@ -125,7 +123,7 @@ class NamespaceSockets:
         if "pid" in told:
             self._runs(told["pid"])
         else:
-            self._addresses = (_LOOPBACK, told["address"]) if told["address"] else (_LOOPBACK,)
+            self._own_address = told["address"]
             self._entered, self._asked = True, False
         self._news.set()
 
