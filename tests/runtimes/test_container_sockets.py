@@ -13,6 +13,7 @@ import pytest
 from tests.kit.polling import until
 from tools.free_port import free_port
 
+from penstock.runtimes.container import engine
 from penstock.runtimes.container.namespace import NamespaceSockets
 
 BATCH = 2
@@ -104,3 +105,11 @@ async def test_the_end_of_the_container_ends_all_waiting() -> None:
     theirs.close()
     with pytest.raises(ConnectionRefusedError):
         await waiting
+
+
+def test_a_daemons_containers_are_not_known_to_be_enterable(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert not engine.is_ours("/usr/bin/docker")
+    monkeypatch.setenv("CONTAINER_HOST", "ssh://elsewhere/run/podman.sock")
+    assert not engine.is_ours("/usr/bin/podman")

@@ -97,7 +97,9 @@ class Attendant:
             if 0 in readable:  # nobody writes: the instance is gone
                 return self._killed(client)
             if not self._maker and (pid := self._pid()):
-                self._instance.send(json.dumps({"pid": int(pid)}).encode())
+                if _is_younger(pid):
+                    with contextlib.suppress(OSError):  # the instance is gone: soon seen above
+                        self._instance.send(json.dumps({"pid": int(pid)}).encode())
                 self._maker = _socket_maker(pid, self._instance)
                 self._instance.close()
                 maker = os.pidfd_open(self._maker)
@@ -105,10 +107,15 @@ class Attendant:
             elif maker in readable:
                 waits_for.remove(maker)
                 status = os.waitstatus_to_exitcode(os.waitpid(self._maker, 0)[1])
-                if status != _NOT_ENTERED or not self._job["published"]:
-                    print("penstock: the container's network can't be entered, so it is ended")
-                    self._killed(client)
-                    return _NO_WAY_IN
+                if status != _NOT_ENTERED:
+                    why = "the process that makes sockets in the container's network ended"
+                elif not self._job["published"]:
+                    why = "the container's network can't be entered"
+                else:
+                    continue
+                print(f"penstock: {why}, so it is ended")
+                self._killed(client)
+                return _NO_WAY_IN
 
     def _killed(self, client: subprocess.Popen[bytes]) -> int:
         """Tries again, because a container that is made and not started yet can't be killed."""
@@ -181,10 +188,11 @@ def _socket_maker(pid: str, instance: socket.socket) -> int:
 
 def _enter(pid: str) -> None:
     """Raises OSError. An engine without root has its containers in a user namespace, which gives
-    the right to enter theirs. A number of another machine's process leads nowhere, or to ours."""
+    the right to enter theirs."""
     place = f"/proc/{pid}/ns"
-    if os.stat(f"{place}/net").st_ino == os.stat("/proc/self/ns/net").st_ino:
-        raise OSError(f"{place}/net is this process's own network")
+    own = os.stat(f"{place}/net").st_ino == os.stat("/proc/self/ns/net").st_ino
+    if own or not _is_younger(pid):
+        raise OSError(f"{place}/net is not a container's that was just started here")
     try:
         _set(f"{place}/net", _CLONE_NEWNET)
     except PermissionError:
@@ -232,6 +240,15 @@ def _ended_with_this_process() -> Callable[[], None]:
             os.kill(os.getpid(), signal.SIGKILL)
 
     return ask
+
+
+def _is_younger(pid: str) -> bool:
+    """Than this process. Where the engine's machine is another one, its number is, if anybody's, an
+    older process's here."""
+    try:
+        return int(_started_at(pid)) > int(_started_at("self"))
+    except OSError:
+        return False
 
 
 def _started_at(pid: str) -> str:
