@@ -51,6 +51,7 @@ class Attendant:
         self._engine: str = job["engine"]
         self._name: str = job["name"]
         self._job = job
+        self._began = _started_at("self")
         self._instance = socket.socket(fileno=job["instance"])
         self._maker = 0  #: process id of the child that makes sockets; 0 = there is none yet
 
@@ -66,7 +67,7 @@ class Attendant:
         that has no name."""
         variables = os.memfd_create("penstock-variables")
         os.write(variables, self._job["env_file"].encode())
-        me = f"{os.getpid()}:{_started_at('self')}"
+        me = f"{os.getpid()}:{self._began}"
         passed = [option for name in self._job["passed"] for option in ("--env", name)]
         pid_file = self._job["pid_file"]
         argv = [
@@ -97,10 +98,10 @@ class Attendant:
             if 0 in readable:  # nobody writes: the instance is gone
                 return self._killed(client)
             if not self._maker and (pid := self._pid()):
-                if _is_younger(pid):
+                if _began_after(self._began, pid):
                     with contextlib.suppress(OSError):  # the instance is gone: soon seen above
                         self._instance.send(json.dumps({"pid": int(pid)}).encode())
-                self._maker = _socket_maker(pid, self._instance)
+                self._maker = _socket_maker(pid, self._began, self._instance)
                 self._instance.close()
                 maker = os.pidfd_open(self._maker)
                 waits_for.append(maker)
@@ -165,7 +166,7 @@ class Attendant:
         return ""
 
 
-def _socket_maker(pid: str, instance: socket.socket) -> int:
+def _socket_maker(pid: str, began: str, instance: socket.socket) -> int:
     """Starts the child, and returns its process id. It ends with this process, with the instance's
     end of the connection, and at once (`_NOT_ENTERED`) where it can't enter the namespace."""
     end_with_this_process = _ended_with_this_process()
@@ -178,7 +179,7 @@ def _socket_maker(pid: str, instance: socket.socket) -> int:
         nothing = os.open(os.devnull, os.O_RDWR)
         for descriptor in (0, 1, 2):  # the ends of these are signs to others
             os.dup2(nothing, descriptor)
-        _enter(pid)
+        _enter(pid, began)
         end_with_this_process()  # entering a user namespace takes that back
         status = 0
         _make_sockets(instance)
@@ -186,12 +187,12 @@ def _socket_maker(pid: str, instance: socket.socket) -> int:
         os._exit(status)
 
 
-def _enter(pid: str) -> None:
+def _enter(pid: str, began: str) -> None:
     """Raises OSError. An engine without root has its containers in a user namespace, which gives
     the right to enter theirs."""
     place = f"/proc/{pid}/ns"
     own = os.stat(f"{place}/net").st_ino == os.stat("/proc/self/ns/net").st_ino
-    if own or not _is_younger(pid):
+    if own or not _began_after(began, pid):
         raise OSError(f"{place}/net is not a container's that was just started here")
     try:
         _set(f"{place}/net", _CLONE_NEWNET)
@@ -242,11 +243,11 @@ def _ended_with_this_process() -> Callable[[], None]:
     return ask
 
 
-def _is_younger(pid: str) -> bool:
-    """Than this process. Where the engine's machine is another one, its number is, if anybody's, an
-    older process's here."""
+def _began_after(began: str, pid: str) -> bool:
+    """Whether the process began after the attendant. Where the engine's machine is another one, the
+    number is, if anybody's here, that of an older process."""
     try:
-        return int(_started_at(pid)) > int(_started_at("self"))
+        return int(_started_at(pid)) > int(began)
     except OSError:
         return False
 
