@@ -74,6 +74,8 @@ class Handler(BaseHTTPRequestHandler):
         self.say(status if self.path == "/ping" else 404, b"")
 
     def do_POST(self) -> None:
+        if "ANSWERS_ONCE" in os.environ:
+            self.close_connection = True  # without a word, as servers do that time out
         body = self.rfile.read(int(self.headers["Content-Length"]))
         asked = body.decode() if body.startswith(b"!") else ""
         if self.path != "/invocations":
@@ -116,6 +118,13 @@ class ImageServer(ThreadingHTTPServer):
     request_queue_size = 128
 
 
+def own_address() -> str:
+    """Of the container: the way to the outside shows it."""
+    with socket.socket(type=socket.SOCK_DGRAM) as probe:
+        probe.connect(("192.0.2.1", 9))
+        return str(probe.getsockname()[0])
+
+
 def main() -> None:
     print("the server begins", flush=True)
     if "END_WITH" in os.environ:
@@ -124,7 +133,8 @@ def main() -> None:
     if os.environ.get("SAGEMAKER_MULTI_MODEL") == "true":
         models = str(Path(__file__).with_name("multi_model_server.py"))
         os.execv(sys.executable, [sys.executable, models, "8080", "0.0.0.0"])
-    ImageServer(("0.0.0.0", 8080), Handler).serve_forever()
+    at = os.environ.get("LISTENS_ON", "0.0.0.0")
+    ImageServer((own_address() if at == "own" else at, 8080), Handler).serve_forever()
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.kit.container_images import containers, containers_of, engine, image
+from tests.kit.container_images import containers, containers_of, engine, engine_says, image
 from tests.kit.polling import until
 
 from penstock.artifacts.cache.cache import ArtifactCache
@@ -24,11 +24,11 @@ from penstock.runtimes.base import LoadContext, Payload, PayloadReply, PayloadRu
 from penstock.runtimes.container.command import MODEL, RunSpec, parted, run_options
 from penstock.runtimes.container.settings import ContainerSettings
 from penstock.runtimes.loader import load_payload_runtime
-from penstock.runtimes.workers.memory import adopted
+from penstock.runtimes.workers.memory import adopted, child_pids
 from penstock.wire.frames import RequestMeta, encode_request_meta
 
 MIB = 2**20
-SPEC = RunSpec(image="i", name="n", owner="o", copy_name="e/v", port=9, shown=Path("/m"))
+SPEC = RunSpec(image="i", name="n", owner="o", copy_name="e/v", shown=Path("/m"))
 
 
 def pairs(spec: RunSpec) -> set[tuple[str, str]]:
@@ -36,13 +36,14 @@ def pairs(spec: RunSpec) -> set[tuple[str, str]]:
     return set(itertools.pairwise(options))
 
 
-def test_a_container_has_no_right_and_one_port() -> None:
+def test_a_container_has_no_right_and_no_port_that_it_does_not_need() -> None:
     found = pairs(SPEC)
     assert {("--cap-drop", "all"), ("--security-opt", "no-new-privileges")} <= found
-    assert {("--publish", "127.0.0.1:9:8080"), ("--pull", "never")} <= found
+    assert ("--pull", "never") in found
+    assert ("--publish", "127.0.0.1:9:8080") in pairs(replace(SPEC, port=9))
     assert ("--mount", f"type=bind,src=/m,dst={MODEL},ro") in found
     assert run_options(SPEC)[-2:] == ["i", "serve"]
-    assert not {name for name, _ in found} & {"--network", "--memory", "--cap-add"}
+    assert not {name for name, _ in found} & {"--network", "--publish", "--memory", "--cap-add"}
 
 
 def test_limits_and_isolation_are_asked_for() -> None:
@@ -81,9 +82,9 @@ class Heard:
     def lane_failed(self, lane: int, error: PenstockError) -> None: ...
 
 
-def context(folder: Path, **more: object) -> LoadContext:
+def context(folder: Path, *, by: str = "podman", **more: object) -> LoadContext:
     engine()
-    settings = ArtifactSettings(containers=ContainerSettings(engine="podman", owner="of-tests"))
+    settings = ArtifactSettings(containers=ContainerSettings(engine=by, owner="of-tests"))
     found = prepare(ArtifactSource(image=image()), ArtifactCache(folder / "cache"), settings)
     made = LoadContext(
         model_dir=found.root, description=found.description, endpoint_name=folder.name,
@@ -103,10 +104,10 @@ async def running(asked: LoadContext, heard: Heard) -> AsyncIterator[PayloadRunt
         assert containers_of(asked.endpoint_name) == []
 
 
-async def said(runtime: PayloadRuntime, body: bytes) -> PayloadReply:
+async def said(runtime: PayloadRuntime, body: bytes, *, lane: int = 0) -> PayloadReply:
     done: asyncio.Future[list[PayloadReply]] = asyncio.get_running_loop().create_future()
     meta = encode_request_meta(RequestMeta(content_type="application/json"))
-    runtime.invoke(0, [Payload(meta, body)], done.set_result)  # type: ignore[arg-type]
+    runtime.invoke(lane, [Payload(meta, body)], done.set_result)  # type: ignore[arg-type]
     return (await done)[0]
 
 
@@ -134,6 +135,75 @@ async def test_its_memory_counts_and_its_attendants_death_is_its_own(tmp_path: P
         await until(lambda: heard.ready == 1, "another one serves", 60)
         assert inside not in adopted
         assert (await said(runtime, b"x")).error is None
+
+
+@pytest.mark.parametrize(
+    ("isolated", "listens_on"),
+    [(False, "0.0.0.0"), (False, "127.0.0.1"), (False, "own"), (True, "127.0.0.1")],
+)
+async def test_it_is_reached_without_a_port_of_this_machine(
+    tmp_path: Path, *, isolated: bool, listens_on: str
+) -> None:
+    environment = {"LISTENS_ON": listens_on}
+    asked = context(tmp_path, network_isolated=isolated, environment=environment)
+    async with running(asked, Heard()) as runtime:
+        assert (await said(runtime, b"x")).error is None
+        [name] = containers_of(tmp_path.name)
+        assert engine_says("port", name) == ""
+
+
+async def test_a_server_that_closes_each_connection_is_asked_over_new_ones(tmp_path: Path) -> None:
+    asked = context(tmp_path, environment={"ANSWERS_ONCE": "1"})
+    async with running(asked, Heard()) as runtime:
+        for _ in range(3):
+            lanes = range(runtime.lanes)
+            found = await asyncio.gather(*(said(runtime, b"[1]", lane=each) for each in lanes))
+            assert [each.body for each in found] == [b"[1]"] * runtime.lanes
+
+
+async def test_without_the_process_that_makes_sockets_it_is_started_again(tmp_path: Path) -> None:
+    heard = Heard()
+    async with running(context(tmp_path), heard) as runtime:
+        attendant = runtime.pids[0]  # type: ignore[attr-defined]
+        [maker] = [pid for pid in child_pids(attendant) if name_of(pid) == name_of(attendant)]
+        os.kill(maker, signal.SIGKILL)
+        await until(lambda: heard.ready == 1, "another one serves", 60)
+        assert (await said(runtime, b"x")).error is None
+
+
+def name_of(pid: int) -> bytes:
+    return Path(f"/proc/{pid}/cmdline").read_bytes()
+
+
+@pytest.fixture
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """An engine that runs Podman's containers and says process ids that are not theirs, as one does
+    whose containers are another machine's."""
+    program = tmp_path / "bin" / "docker"
+    program.parent.mkdir()
+    program.write_text(
+        '#!/bin/sh\ncase "$*" in *State.Pid*) echo $PPID;; *) exec podman "$@";; esac\n'
+    )
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}{os.pathsep}{os.environ['PATH']}")
+    return "docker"
+
+
+async def test_one_that_can_not_be_entered_is_reached_by_a_port(
+    tmp_path: Path, elsewhere: str
+) -> None:
+    async with running(context(tmp_path, by=elsewhere), Heard()) as runtime:
+        assert (await said(runtime, b"x")).error is None
+        [name] = containers_of(tmp_path.name)
+        assert engine_says("port", name).startswith("8080/tcp -> 127.0.0.1:")
+
+
+async def test_one_that_can_not_be_entered_has_a_network_or_an_error(
+    tmp_path: Path, elsewhere: str
+) -> None:
+    with pytest.raises(ModelError, match="the container's network can't be entered"):
+        async with running(context(tmp_path, by=elsewhere, network_isolated=True), Heard()):
+            pass
 
 
 async def test_what_it_prints_by_the_megabyte_holds_nobody_up(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from penstock.errors import ModelError, NotNowError, PenstockError
 from penstock.runtimes.base import NOT_BEGUN, LoadContext, Payload, PayloadReply, Returned
 from penstock.runtimes.foreign.models_api import ForeignModels
 from penstock.runtimes.foreign.multi_model import ForeignHost
-from penstock.runtimes.foreign.server import ask_once
+from penstock.runtimes.foreign.server import ask_once, server_at
 from penstock.runtimes.loader import load_payload_runtime
 from penstock.runtimes.workers.memory import tree_pids
 from penstock.wire.frames import RequestMeta, encode_request_meta
@@ -65,11 +65,11 @@ def weights(folder: Path, text: str = "") -> Path:
 
 async def listed(server: ForeignHost) -> dict[str, str]:
     """The models that the program has: name -> address, page by page."""
-    assert server.port is not None
+    assert server.at is not None
     found: dict[str, str] = {}
     path = "/models"
     while path:
-        answer = await ask_once(server.port, "GET", path, timeout_s=PATIENCE_S)
+        answer = await ask_once(server.at, "GET", path, timeout_s=PATIENCE_S)
         assert answer is not None
         told = orjson.loads(answer.body)
         found |= {each["modelName"]: each["modelUrl"] for each in told["models"]}
@@ -199,7 +199,7 @@ async def test_a_server_that_knows_one_model_only_is_told_of(tmp_path: Path) -> 
         writer.close()
 
     async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
-        api = ForeignModels(server.sockets[0].getsockname()[1])
+        api = ForeignModels(server_at(server.sockets[0].getsockname()[1]))
         with pytest.raises(ModelError) as caught:
             await api.load("one", "/x", timeout_s=PATIENCE_S)
         assert caught.value.code == "model-unknown"

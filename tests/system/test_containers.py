@@ -276,6 +276,21 @@ def test_containers_of_a_killed_server_go_and_those_of_others_stay(
     server.delete("others")
 
 
+def test_what_a_killed_instance_left_behind_the_next_one_removes(server: Server) -> None:
+    """Where its attendant was killed, too, and the server goes on."""
+    create(server, "left")
+    [name] = containers_of("left")
+    attendant = int(containers("penstock.attendant")[name].partition(":")[0])
+    status = Path(f"/proc/{attendant}/status").read_text()
+    instance = int(status.partition("PPid:")[2].split(maxsplit=1)[0])
+    os.kill(instance, signal.SIGSTOP)  # it removes the container of a dead attendant itself
+    for pid in (attendant, instance):
+        os.kill(pid, signal.SIGKILL)
+    gone(name)
+    assert wait_until(lambda: answers(server, "left"), "it answers again", 60)
+    server.delete("left")
+
+
 def test_a_server_says_which_engine_it_found(server: Server, tmp_path: Path) -> None:
     version = engine_says("version", "--format", "{{.Client.Version}}")
     wait_until(lambda: f"containers: podman {version}" in server.log(), "the line", 30)

@@ -18,7 +18,7 @@ import logging
 import socket
 import ssl
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Protocol, cast
 
@@ -62,6 +62,8 @@ class HttpClientSpec:
     port: int = 0
     tls: ssl.SSLContext | None = None
     path: str = ""  #: Unix socket, instead of host and port; "" = none
+    #: makes a connected socket, instead of host and port; raises OSError; None = the usual way
+    opened: Callable[[], Awaitable[socket.socket]] | None = None
     connect_s_max: float | None = None  #: with the TLS handshake; None = the system's own limit
     head_bytes_max: int = (
         65_536  #: bound of a head, and of all framing between two pieces of a body
@@ -314,6 +316,8 @@ async def connect(
     async with asyncio.timeout(spec.connect_s_max):
         if spec.path:
             await loop.create_unix_connection(lambda: connection, spec.path)
+        elif spec.opened is not None:
+            await loop.create_connection(lambda: connection, sock=await spec.opened())
         else:
             await loop.create_connection(lambda: connection, spec.host, spec.port, ssl=spec.tls)
     return connection

@@ -17,7 +17,7 @@ OFF: Final = "off"
 ENGINES: Final = ("podman", "docker")
 CHOICES: Final = (AUTO, *ENGINES, OFF)
 
-#: What starts beside the container (the engine's client, the attendant, a forwarder: some 50 MiB),
+#: What starts beside the container (the engine's client, the attendant and its child: some 50 MiB),
 #: and what the instance's own process grows by. A container that had all the rest would push the
 #: instance over its limit before it meets its own.
 _BESIDE_BYTES: Final = 96 * 2**20

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import dataclasses
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from penstock import scheduling
 from penstock.artifacts.description.description import EngineOptions, ModelDescription
@@ -67,9 +67,11 @@ from penstock.runtimes.loader import (
     load_tensor_runtime,
     with_runtime,
 )
-from penstock.runtimes.pipeline.runtime import PipelineRuntime
 from penstock.runtimes.record import Interface
 from penstock.runtimes.tensor_bytes import threads_of
+
+if TYPE_CHECKING:  # a start that runs no pipeline does not wait for its modules
+    from penstock.runtimes.pipeline.runtime import PipelineRuntime
 
 
 async def start(context: LoadContext, listener: LaneListener) -> Loaded:

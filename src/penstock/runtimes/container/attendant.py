@@ -5,8 +5,11 @@ standard input means that the instance ended (even by SIGKILL): the container is
 SIGTERM is passed on to the container. Its output is this process's, its status too. Where this
 process is killed itself, the container's label says so to whoever looks for those left behind.
 
-A container without a network is reached all the same: this process listens on a loopback port of
-the machine, and a child of it enters the container's network and forwards (`forward.py`).
+A socket stays in the network namespace in which it was made. So a child of this process enters the
+container's, makes sockets there, and passes them to the instance (`namespace.py`), which connects
+them to the loopback inside. The container itself gets no way out by this. The child is a process of
+its own, because the engine's commands need the machine's network, and because only a process of one
+thread may enter a user namespace, in which an engine without root has its containers.
 
 Imports the standard library alone, and nothing of ours: it starts once for each container.
 """
@@ -28,10 +31,19 @@ from types import FrameType
 from typing import Any
 
 _PR_SET_PDEATHSIG = 1
-_LOOK_S = 0.05
+_CLONE_NEWUSER, _CLONE_NEWNET = 0x10000000, 0x40000000
+#: Pause before the next look for the container's first process: in a file, or by the engine.
+_LOOK_S_FILE, _LOOK_S_ENGINE = 0.01, 0.05
 _ANSWER_S_MAX = 30.0
-#: Exit status for a container without a network that can't be reached.
+_KILL_AGAIN_S, _KILLS_MAX = 1.0, 30
+#: Exit status for a container that can't be reached.
 _NO_WAY_IN = 125
+#: Exit status of the child that can't enter.
+_NOT_ENTERED = 1
+#: Sockets of a message: a server that closes each connection needs one for each request.
+_SOCKETS = 8
+#: An address that no machine has (RFC 5737): the way to it shows the container's own.
+_ELSEWHERE = ("192.0.2.1", 9)
 
 
 class Attendant:
@@ -39,16 +51,14 @@ class Attendant:
         self._engine: str = job["engine"]
         self._name: str = job["name"]
         self._job = job
-        self._client: subprocess.Popen[bytes] | None = None
-        self._forward: subprocess.Popen[bytes] | None = None
+        self._began = _started_at("self")
+        self._instance = socket.socket(fileno=job["instance"])
+        self._maker = 0  #: process id of the child that makes sockets; 0 = there is none yet
 
     def run(self) -> int:
-        listener = None
-        if self._job["isolated"]:
-            listener = socket.create_server(("127.0.0.1", self._job["port"]), backlog=128)
-        self._client = self._started()
+        client = self._started()
         signal.signal(signal.SIGTERM, self._pass_on)
-        status = self._until_its_end(self._client, listener)
+        status = self._until_its_end(client)
         self._remove(status)
         return status if status >= 0 else 128 - status
 
@@ -57,11 +67,13 @@ class Attendant:
         that has no name."""
         variables = os.memfd_create("penstock-variables")
         os.write(variables, self._job["env_file"].encode())
-        me = f"{os.getpid()}:{_started_at('self')}"
+        me = f"{os.getpid()}:{self._began}"
         passed = [option for name in self._job["passed"] for option in ("--env", name)]
+        pid_file = self._job["pid_file"]
         argv = [
             self._engine, "run", "--name", self._name, "--label", f"{self._job['label']}={me}",
-            "--env-file", f"/dev/fd/{variables}", *passed, *self._job["options"],
+            "--env-file", f"/dev/fd/{variables}", *passed,
+            *(["--pidfile", pid_file] if pid_file else []), *self._job["options"],
         ]  # fmt: skip
         try:
             return subprocess.Popen(
@@ -75,32 +87,56 @@ class Attendant:
         finally:
             os.close(variables)
 
-    def _until_its_end(
-        self, client: subprocess.Popen[bytes], listener: socket.socket | None
-    ) -> int:
-        pidfd = os.pidfd_open(client.pid)
+    def _until_its_end(self, client: subprocess.Popen[bytes]) -> int:
+        pidfd, maker = os.pidfd_open(client.pid), -1
         waits_for = [0, pidfd]
+        look_s = _LOOK_S_FILE if self._job["pid_file"] else _LOOK_S_ENGINE
         while True:
-            to_enter = listener is not None and self._forward is None
-            readable, _, _ = select.select(waits_for, [], [], _LOOK_S if to_enter else None)
+            readable, _, _ = select.select(waits_for, [], [], None if self._maker else look_s)
             if pidfd in readable:
                 return client.wait()
             if 0 in readable:  # nobody writes: the instance is gone
-                self._ask("kill", self._name)
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    return client.wait(_ANSWER_S_MAX)
-                client.kill()
-                return client.wait()
-            if to_enter and listener is not None:
-                pid = self._ask("container", "inspect", "--format", "{{.State.Pid}}", self._name)
-                if pid.isdigit() and int(pid):
-                    self._forward = _forwarder(listener, pid)
-                    waits_for.append(os.pidfd_open(self._forward.pid))
-            elif self._forward is not None and self._forward.poll() is not None:
-                print("penstock: the container's network can't be entered, so it is ended")
-                self._ask("kill", self._name)
-                client.wait()
+                return self._killed(client)
+            if not self._maker and (pid := self._pid()):
+                if _began_after(self._began, pid):
+                    with contextlib.suppress(OSError):  # the instance is gone: soon seen above
+                        self._instance.send(json.dumps({"pid": int(pid)}).encode())
+                self._maker = _socket_maker(pid, self._began, self._instance)
+                self._instance.close()
+                maker = os.pidfd_open(self._maker)
+                waits_for.append(maker)
+            elif maker in readable:
+                waits_for.remove(maker)
+                status = os.waitstatus_to_exitcode(os.waitpid(self._maker, 0)[1])
+                if status != _NOT_ENTERED:
+                    why = "the process that makes sockets in the container's network ended"
+                elif not self._job["published"]:
+                    why = "the container's network can't be entered"
+                else:
+                    continue
+                print(f"penstock: {why}, so it is ended")
+                self._killed(client)
                 return _NO_WAY_IN
+
+    def _killed(self, client: subprocess.Popen[bytes]) -> int:
+        """Tries again, because a container that is made and not started yet can't be killed."""
+        for _ in range(_KILLS_MAX):
+            self._ask("kill", self._name)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                return client.wait(_KILL_AGAIN_S)
+        client.kill()
+        return client.wait()
+
+    def _pid(self) -> str:
+        """The container's first process; "": it does not run yet."""
+        place = self._job["pid_file"]
+        if not place:
+            pid = self._ask("container", "inspect", "--format", "{{.State.Pid}}", self._name)
+            return pid if pid.isdigit() and int(pid) else ""
+        try:
+            return Path(place).read_text().strip()
+        except OSError:
+            return ""
 
     def _remove(self, status: int) -> None:
         """Says first what the engine knows of the end, for the reason that people see."""
@@ -108,9 +144,6 @@ class Attendant:
         if status and self._ask("container", "inspect", "--format", form, self._name) == "true":
             print(self._job["out_of_memory"], flush=True)
         self._ask("rm", "--force", "--volumes", self._name)
-        if self._forward is not None:
-            self._forward.kill()
-            self._forward.wait()
 
     def _pass_on(self, signum: int, frame: FrameType | None) -> None:
         subprocess.Popen(
@@ -133,14 +166,70 @@ class Attendant:
         return ""
 
 
-def _forwarder(listener: socket.socket, pid: str) -> subprocess.Popen[bytes]:
-    program = str(Path(__file__).with_name("forward.py"))
-    return subprocess.Popen(
-        [sys.executable, "-I", "-S", program, str(listener.fileno()), pid],
-        stdin=subprocess.DEVNULL,
-        pass_fds=[listener.fileno()],
-        preexec_fn=_ended_with_this_process(),  # noqa: PLW1509 - one thread
-    )
+def _socket_maker(pid: str, began: str, instance: socket.socket) -> int:
+    """Starts the child, and returns its process id. It ends with this process, with the instance's
+    end of the connection, and at once (`_NOT_ENTERED`) where it can't enter the namespace."""
+    end_with_this_process = _ended_with_this_process()
+    child = os.fork()
+    if child:
+        return child
+    status = _NOT_ENTERED
+    try:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        nothing = os.open(os.devnull, os.O_RDWR)
+        for descriptor in (0, 1, 2):  # the ends of these are signs to others
+            os.dup2(nothing, descriptor)
+        _enter(pid, began)
+        end_with_this_process()  # entering a user namespace takes that back
+        status = 0
+        _make_sockets(instance)
+    finally:
+        os._exit(status)
+
+
+def _enter(pid: str, began: str) -> None:
+    """Raises OSError. An engine without root has its containers in a user namespace, which gives
+    the right to enter theirs."""
+    place = f"/proc/{pid}/ns"
+    own = os.stat(f"{place}/net").st_ino == os.stat("/proc/self/ns/net").st_ino
+    if own or not _began_after(began, pid):
+        raise OSError(f"{place}/net is not a container's that was just started here")
+    try:
+        _set(f"{place}/net", _CLONE_NEWNET)
+    except PermissionError:
+        _set(f"{place}/user", _CLONE_NEWUSER)
+        _set(f"{place}/net", _CLONE_NEWNET)
+
+
+def _set(place: str, kind: int) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    descriptor = os.open(place, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        if libc.setns(descriptor, kind):
+            code = ctypes.get_errno()
+            raise OSError(code, os.strerror(code), place)
+    finally:
+        os.close(descriptor)
+
+
+def _make_sockets(instance: socket.socket) -> None:
+    """Sends some at once, and as many again for each message."""
+    while True:
+        made = [socket.socket() for _ in range(_SOCKETS)]
+        told = json.dumps({"address": _own_address()}).encode()
+        socket.send_fds(instance, [told], [each.fileno() for each in made])
+        for each in made:
+            each.close()
+        if not instance.recv(1):
+            return
+
+
+def _own_address() -> str:
+    """Of this network namespace, for servers that don't listen on its loopback; "" = none."""
+    with socket.socket(type=socket.SOCK_DGRAM) as probe, contextlib.suppress(OSError):
+        probe.connect(_ELSEWHERE)
+        return str(probe.getsockname()[0])
+    return ""
 
 
 def _ended_with_this_process() -> Callable[[], None]:
@@ -152,6 +241,15 @@ def _ended_with_this_process() -> Callable[[], None]:
             os.kill(os.getpid(), signal.SIGKILL)
 
     return ask
+
+
+def _began_after(began: str, pid: str) -> bool:
+    """Whether the process began after the attendant. Where the engine's machine is another one, the
+    number is, if anybody's here, that of an older process."""
+    try:
+        return int(_started_at(pid)) > int(began)
+    except OSError:
+        return False
 
 
 def _started_at(pid: str) -> str:

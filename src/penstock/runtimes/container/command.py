@@ -1,7 +1,8 @@
 """The options of `podman run` and `docker run` for a container that serves a model.
 
-It has no capability of its own unless the operator gives it one, cannot gain any, and has one
-loopback port of this machine: or none, and no network, where its owner asks for isolation.
+It has no capability of its own unless the operator gives it one, cannot gain any, and has no port
+of this machine unless that is the only way to reach it; no network where its owner asks for
+isolation.
 """
 
 from __future__ import annotations
@@ -36,9 +37,9 @@ class RunSpec:
     name: str
     owner: str
     copy_name: str
-    port: int  #: of this machine's loopback, which leads to PORT_INSIDE
     shown: Path | None  #: the folder that is shown, for reading; None: the image has its model
     shown_as: str = MODEL
+    port: int = 0  #: of this machine's loopback, which leads to PORT_INSIDE; 0 = none
     isolated: bool = False  #: no network
     memory_bytes: int = 0  #: 0 = not limited
     cores: float = 0.0  #: 0 = not limited
@@ -48,11 +49,11 @@ class RunSpec:
 
 def run_options(spec: RunSpec) -> list[str]:
     """All that stands behind `run --name NAME`, up to the image, which is asked to `serve`."""
-    network = ["--network", "none"]
-    published = ["--publish", f"127.0.0.1:{spec.port}:{PORT_INSIDE}"]
+    network = ["--network", "none"] if spec.isolated else []
+    published = ["--publish", f"127.0.0.1:{spec.port}:{PORT_INSIDE}"] if spec.port else []
     options = [
         "--pull", "never", "--log-driver", "none", "--label", f"{OWNER}={spec.owner}",
-        "--label", f"{ENDPOINT}={spec.copy_name}", *(network if spec.isolated else published),
+        "--label", f"{ENDPOINT}={spec.copy_name}", *network, *published,
         "--cap-drop", "all", "--security-opt", "no-new-privileges",
         "--pids-limit", str(PROCESSES_MAX), *_limit("nofile", resource.RLIMIT_NOFILE, _FILES_MAX),
         *_limit("nproc", resource.RLIMIT_NPROC, PROCESSES_MAX),

@@ -6,6 +6,7 @@ waits longer for an engine than `_ANSWER_S_MAX`.
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 from collections.abc import Sequence
@@ -31,6 +32,7 @@ ATTENDANT: Final = "penstock.attendant"  #: label: the process that removes the 
 #: A daemon that starts takes some seconds; one that answers nothing for longer is of no use.
 _ANSWER_S_MAX: Final = 30.0
 _LOOK_S_MAX: Final = 10.0  #: for whether it works at all: a server that ends waits for that
+_CAP_SYS_ADMIN: Final = 1 << 21
 _VERSION: Final = {
     "podman": ("info", "--format", "{{.Version.Version}}"),
     "docker": ("version", "--format", "{{.Server.Version}}"),
@@ -90,10 +92,19 @@ def remove_image(program: str, image: str) -> bool:
     return not _ask([program, "rmi", image]).fault
 
 
-def pid_of(engine: str, name: str) -> int:
-    """The first process of a running container, as this machine numbers it; 0: it does not run."""
-    answer = _ask([engine, "container", "inspect", "--format", "{{.State.Pid}}", name])
-    return int(answer.text) if answer.text.isdigit() else 0
+def is_ours(program: str) -> bool:
+    """Whether this user runs the engine's containers, on this machine: then their network can be
+    entered for certain. A daemon's (Docker's) may be another user's, or another machine's."""
+    if Path(program).name != "podman" or os.environ.get("CONTAINER_HOST"):
+        return False
+    return os.geteuid() != 0 or _may_enter()
+
+
+def _may_enter() -> bool:
+    """Whether root has the right to it, which it lacks in most containers."""
+    status = Path("/proc/self/status").read_text()
+    effective = status.partition("CapEff:")[2].split(maxsplit=1)[0]
+    return bool(int(effective, 16) & _CAP_SYS_ADMIN)
 
 
 def remove(engine: str, name: str) -> None:

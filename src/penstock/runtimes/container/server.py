@@ -2,7 +2,7 @@
 
 The attendant (`attendant.py`) runs it and stands for it: its output is the container's, and it ends
 when the container does. Where it was killed, the container is removed from here; where this process
-is gone, too, whoever starts a container next removes it (`engine.remove_left_behind`).
+is gone, too, the next instance removes it, or the next server (`engine.remove_left_behind`).
 """
 
 from __future__ import annotations
@@ -10,10 +10,12 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
+import socket
 import subprocess
 import sys
 from collections import deque
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Final
 
@@ -24,7 +26,7 @@ from penstock.core.machine.containers import container_memory_bytes, why_it_ende
 from penstock.core.machine.server_start import HealthObserved
 from penstock.errors import ModelError, PenstockError
 from penstock.runtimes.base import LoadContext
-from penstock.runtimes.confinement.walls import Walls
+from penstock.runtimes.confinement.walls import Walls, make_scratch, remove_scratch
 from penstock.runtimes.container import engine
 from penstock.runtimes.container.command import (
     MODEL,
@@ -35,14 +37,19 @@ from penstock.runtimes.container.command import (
     parted,
     run_options,
 )
+from penstock.runtimes.container.namespace import NamespaceSockets
 from penstock.runtimes.environment import for_engines
-from penstock.runtimes.foreign.server import ForeignServer
+from penstock.runtimes.foreign.server import ForeignServer, server_at
 from penstock.runtimes.workers.memory import adopted, own_bytes, tree_pids
 
 _ATTENDANT: Final = str(Path(__file__).with_name("attendant.py"))
 #: Of its log, what a reason quotes: a FailureReason has room for 1,024 characters.
 _LINES_QUOTED, _LINE_CHARS_MAX = 5, 120
 _MULTI_MODEL: Final = "SAGEMAKER_MULTI_MODEL"
+#: Until the container runs, s between two moments at which the log may get a line.
+_STARTS_S: Final = 1.0
+#: Owners whose left-behind containers this process has removed: it leaves none itself.
+_tidied: set[str] = set()
 
 
 class ContainerServer(ForeignServer):
@@ -59,7 +66,12 @@ class ContainerServer(ForeignServer):
         self._log = self._heard
         self._lines: deque[str] = deque(maxlen=_LINES_QUOTED)
         self._engine = context.description.engine_program
+        self._ours = engine.is_ours(self._engine)
         self._spec: RunSpec | None = None
+        self._sockets: NamespaceSockets | None = None
+        self._scratch: Path | None = None
+        self._free_port, self.port = self.port, PORT_INSIDE
+        self.at = replace(server_at(PORT_INSIDE), opened=self._opened)
         self._container_pid = 0  #: of its first process; 0 = not known, or ended
 
     async def start(self, environment: Mapping[str, str], walls: Walls | None) -> None:
@@ -76,17 +88,23 @@ class ContainerServer(ForeignServer):
                 f"{self._name}: containers get no accelerators here",
                 hint="Choose an instance type without accelerators.",
             )
-        self._spec = spec = await asyncio.to_thread(self._planned)
+        self._spec = spec = self._planned()
         self._attend(spec)
         try:
             await self._begin("the container")
         except ModelError as error:
             raise await shielded(self._quoting(error)) from None
+        finally:
+            if spec.owner not in _tidied:  # now, as it takes some of an engine's time
+                _tidied.add(spec.owner)
+                self._loop.run_in_executor(None, self._tidy, spec.owner)
+
+    def _tidy(self, owner: str) -> None:
+        for name in engine.remove_left_behind(self._engine, owner):
+            self._context.log(f"removed the container {name}, which was left behind")
 
     def _planned(self) -> RunSpec:
         context, owner = self._context, self._context.container_owner
-        for name in engine.remove_left_behind(self._engine, owner):
-            context.log(f"removed the container {name}, which was left behind")
         own = sum(own_bytes(pid) for pid in tree_pids(os.getpid()))
         several = context.variables.get(_MULTI_MODEL) == "true"
         if several:  # the image's user may be any; folders above are still the server's alone
@@ -97,7 +115,7 @@ class ContainerServer(ForeignServer):
             name=f"penstock-{owner[:8]}-{secrets.token_hex(6)}",
             owner=owner,
             copy_name=self._name,
-            port=self.port,
+            port=0 if context.network_isolated or self._ours else self._free_port,
             shown=context.model_dir if has_files or several else None,
             shown_as=MODELS if several else MODEL,
             isolated=context.network_isolated,
@@ -113,6 +131,9 @@ class ContainerServer(ForeignServer):
         variables = container_environment(self._context.variables, offline=self._context.offline)
         env_file, passed = parted(variables, client)
         limit = why_it_ended(1, out_of_memory=True, memory_bytes=spec.memory_bytes)
+        if self._ours:
+            self._scratch = make_scratch()
+        ours, theirs = socket.socketpair(type=socket.SOCK_SEQPACKET)
         job = {
             "engine": self._engine,
             "name": spec.name,
@@ -120,8 +141,9 @@ class ContainerServer(ForeignServer):
             "label": engine.ATTENDANT,
             "env_file": env_file,
             "passed": passed,
-            "isolated": spec.isolated,
-            "port": spec.port,
+            "instance": theirs.fileno(),
+            "published": bool(spec.port),
+            "pid_file": str(self._scratch / "pid") if self._scratch is not None else "",
             "out_of_memory": f"penstock: {limit}",
         }
         read_end, write_end = os.pipe()
@@ -131,6 +153,7 @@ class ContainerServer(ForeignServer):
                 stdin=subprocess.PIPE,
                 stdout=write_end,
                 stderr=write_end,
+                pass_fds=[theirs.fileno()],
                 cwd="/",
                 env=client,
                 # Must outlive us for a moment, to end the container when we are killed
@@ -138,6 +161,10 @@ class ContainerServer(ForeignServer):
             )
         finally:
             os.close(write_end)
+            theirs.close()
+        self._sockets = NamespaceSockets(
+            ours, port_inside=PORT_INSIDE, published=spec.port, runs=self._runs
+        )
         assert process.stdin is not None
         process.stdin.write(orjson.dumps(job) + b"\n")
         process.stdin.flush()
@@ -167,14 +194,21 @@ class ContainerServer(ForeignServer):
         return Path(PurePosixPath(MODELS) / below.as_posix())
 
     async def _look(self, *, sockets: bool) -> HealthObserved:
-        """Its sockets are in a network of its own, where there is no other place to find it."""
-        status = await self._asked(self.port)
-        if status == 200 and self._spec is not None:
-            found = await asyncio.to_thread(engine.pid_of, self._engine, self._spec.name)
-            if found and not self._gone.is_set():
-                self._container_pid = found
-                adopted.add(found)
-        return HealthObserved(status)
+        """Looks once it runs. It has a network of its own, and is told where to listen there."""
+        assert self._sockets is not None
+        try:
+            await asyncio.wait_for(self._sockets.wait_known(), _STARTS_S)
+        except TimeoutError:
+            return HealthObserved()
+        return HealthObserved(await self._asked(self.at))
+
+    async def _opened(self) -> socket.socket:
+        assert self._sockets is not None
+        return await self._sockets.connected()
+
+    def _runs(self, pid: int) -> None:
+        self._container_pid = pid
+        adopted.add(pid)
 
     def _last_seen(self) -> str:
         if self._seen.status is None:
@@ -188,6 +222,10 @@ class ContainerServer(ForeignServer):
     def _exited(self) -> None:
         adopted.discard(self._container_pid)
         self._container_pid = 0
+        if self._sockets is not None:
+            self._sockets.close()
+        if self._scratch is not None:
+            remove_scratch(self._scratch)
         super()._exited()
         status = self._status() or 0
         if self._healthy and not self._closed:

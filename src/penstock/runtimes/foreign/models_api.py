@@ -13,7 +13,7 @@ import orjson
 
 from penstock.errors import ModelError, NotNowError
 from penstock.runtimes.foreign.server import ask_once
-from penstock.wire.http_client import HttpAnswer
+from penstock.wire.http_client import HttpAnswer, HttpClientSpec
 
 LOADED_ALREADY: Final = 409
 MEMORY_FULL: Final = 507
@@ -24,10 +24,10 @@ _ANSWER_S_MAX: Final = 30.0
 
 
 class ForeignModels:
-    """A client of the server on `port` of this machine. Each call uses its own connection."""
+    """A client of the server that `at` leads to. Each call uses its own connection."""
 
-    def __init__(self, port: int) -> None:
-        self._port = port
+    def __init__(self, at: HttpClientSpec) -> None:
+        self._at = at
 
     async def load(self, name: str, url: str, *, timeout_s: float) -> None:
         """`url`: a folder that the server can read. Loading a loaded model is no error.
@@ -59,7 +59,7 @@ class ForeignModels:
     ) -> HttpAnswer:
         """The whole answer. Raises NotNowError (`worker-lost`), ModelError (`load-timeout`)."""
         try:
-            answer = await ask_once(self._port, method, path, body, timeout_s=timeout_s)
+            answer = await ask_once(self._at, method, path, body, timeout_s=timeout_s)
         except TimeoutError:
             raise ModelError(
                 "load-timeout",

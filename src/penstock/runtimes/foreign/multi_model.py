@@ -75,9 +75,9 @@ class ForeignHost(ForeignProgram):
     @property
     def api(self) -> ForeignModels:
         """The server's API. Raises NotNowError (`worker-lost`) while there is no server."""
-        if self.port is None:
+        if self.at is None:
             raise NotNowError("worker-lost", "the server of the models is started again")
-        return ForeignModels(self.port)
+        return ForeignModels(self.at)
 
     async def load(self, context: LoadContext, listener: LaneListener) -> ForeignModelRuntime:
         """Waits for a server first. Raises as `ForeignModels.load`, for example NotNowError

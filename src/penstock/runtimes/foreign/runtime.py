@@ -39,13 +39,19 @@ from penstock.runtimes.confinement.walls import (
     remove_scratch,
     with_container_paths,
 )
-from penstock.runtimes.foreign.server import ForeignServer, ask_once, request_at, server_at
+from penstock.runtimes.foreign.server import ForeignServer, ask_once, request_at
 from penstock.runtimes.foreign.streamed import StreamedAnswer, content_of
 from penstock.runtimes.record import imported
 from penstock.runtimes.workers.process import run_s_max, worker_environment
 from penstock.runtimes.workers.supervised import Supervised
 from penstock.wire.frames import decode_request_meta
-from penstock.wire.http_client import HttpAnswer, HttpClientConnection, WholeAnswer, connect
+from penstock.wire.http_client import (
+    HttpAnswer,
+    HttpClientConnection,
+    HttpClientSpec,
+    WholeAnswer,
+    connect,
+)
 
 INVOCATIONS: Final = "/invocations"  #: where requests are sent, unless the model says otherwise
 _PARAMETERS_S_MAX: Final = 5.0
@@ -89,9 +95,9 @@ class ForeignProgram(Supervised[ForeignServer]):
         return self.process.pids if self.process is not None else []
 
     @property
-    def port(self) -> int | None:
-        """The port; None while no program is running."""
-        return self.process.port if self.process is not None else None
+    def at(self) -> HttpClientSpec | None:
+        """How one connects to it; None while no program is running."""
+        return self.process.at if self.process is not None else None
 
     def end_hung(self) -> None:
         """Ends the program, which is then started again."""
@@ -154,11 +160,11 @@ class Posting:
         self._post(lane, connection, run)
 
     async def _connect_then(self, lane: int, run: _Batch) -> None:
-        port = self._server.port
+        at = self._server.at
         try:
-            if port is None:
+            if at is None:
                 raise OSError("no server")
-            connection = await connect(server_at(port))
+            connection = await connect(at)
         except OSError:
             self._give_back(run, NOT_BEGUN)
             return
@@ -199,7 +205,7 @@ class Posting:
             else:
                 self._answered(lane, run, answer)
 
-        request = request_at(connection.spec.port, "POST", self._path, headers, payload.body)
+        request = request_at(connection.spec, "POST", self._path, headers, payload.body)
         reader = (
             WholeAnswer(answered)
             if payload.stream is None
@@ -304,11 +310,11 @@ class _Batch:
         self.tried_again = False
 
 
-async def execution_parameters(port: int) -> dict[str, Any]:
+async def execution_parameters(at: HttpClientSpec) -> dict[str, Any]:
     """`MaxConcurrentTransforms`, `BatchStrategy` and `MaxPayloadInMB`, those that the container
     names; {} if it does not answer or answers no JSON."""
     try:
-        answer = await ask_once(port, "GET", "/execution-parameters", timeout_s=_PARAMETERS_S_MAX)
+        answer = await ask_once(at, "GET", "/execution-parameters", timeout_s=_PARAMETERS_S_MAX)
     except OSError:
         return {}
     if answer is None or answer.status != 200:
@@ -345,7 +351,7 @@ class ProcessRuntime(ForeignProgram):
 
     async def execution_parameters(self) -> dict[str, Any] | None:
         """What the container says about batch transforms; None while it is not running."""
-        return None if self.port is None else await execution_parameters(self.port)
+        return None if self.at is None else await execution_parameters(self.at)
 
     def invoke(self, lane: int, batch: Sequence[Payload], done: Done) -> None:
         self._posting.invoke(lane, batch, done)

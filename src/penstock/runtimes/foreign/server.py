@@ -53,13 +53,13 @@ def server_at(port: int) -> HttpClientSpec:
 
 
 def request_at(
-    port: int, method: str, path: str, headers: Mapping[str, str], body: bytes = b""
+    at: HttpClientSpec, method: str, path: str, headers: Mapping[str, str], body: bytes = b""
 ) -> bytes:
-    return request_of(method, path, {"host": f"{_HOST}:{port}", **headers}, body)
+    return request_of(method, path, {"host": f"{at.host}:{at.port}", **headers}, body)
 
 
 async def ask_once(
-    port: int, method: str, path: str, body: bytes = b"", *, timeout_s: float
+    at: HttpClientSpec, method: str, path: str, body: bytes = b"", *, timeout_s: float
 ) -> HttpAnswer | None:
     """Sends JSON and returns JSON, over a connection of its own; None: the server ended before it
     answered.
@@ -69,8 +69,8 @@ async def ask_once(
     headers = {"accept": "application/json", "connection": "close"}
     if body:
         headers["content-type"] = "application/json"
-    request = request_at(port, method, path, headers, body)
-    return await fetch(server_at(port), request, timeout_s=timeout_s)
+    request = request_at(at, method, path, headers, body)
+    return await fetch(at, request, timeout_s=timeout_s)
 
 
 def free_port() -> int:
@@ -106,7 +106,7 @@ def _listening_of(pid: int) -> list[tuple[str, int]]:
 
 
 class ForeignServer(WatchedProcess):
-    """Use: `start`, then connect to `port`. `gone(error)` is called when it ends without a
+    """Use: `start`, then connect as `at` says. `gone(error)` is called when it ends without a
     request."""
 
     port_hint = _PORT_HINT
@@ -115,6 +115,7 @@ class ForeignServer(WatchedProcess):
     def __init__(self, context: LoadContext, gone: Callable[[PenstockError], None]) -> None:
         super().__init__(context)
         self.port = free_port()
+        self.at = server_at(self.port)
         self._name = context.copy_name
         self._on_gone = gone
         self._healthy = False
@@ -230,13 +231,13 @@ class ForeignServer(WatchedProcess):
         raise ModelError("process-ended", words, hint=_LOG_HINT)
 
     async def _look(self, *, sockets: bool) -> HealthObserved:
-        status = await self._asked(self.port)
+        status = await self._asked(self.at)
         if status is not None or not sockets:
             return HealthObserved(status)
         assert self._process is not None
         found = await asyncio.to_thread(_listening_of, self._process.pid)
         others = [each for each in found if each[1] != self.port or each[0] not in _REACHED]
-        serves = any([self._would_serve(await self._asked(port)) for _, port in others])
+        serves = any([self._would_serve(await self._asked(server_at(port))) for _, port in others])
         shown = tuple(f"[{at}]:{port}" if ":" in at else f"{at}:{port}" for at, port in others)
         return HealthObserved(None, shown, serves)
 
@@ -246,10 +247,10 @@ class ForeignServer(WatchedProcess):
         told = any("{port}" in part for part in self._context.description.command)
         return status == 200 or (status is not None and not told)
 
-    async def _asked(self, port: int) -> int | None:
-        request = request_at(port, "GET", self.path, {"connection": "close"})
+    async def _asked(self, at: HttpClientSpec) -> int | None:
+        request = request_at(at, "GET", self.path, {"connection": "close"})
         try:
-            answer = await fetch(server_at(port), request, timeout_s=_PING_TIMEOUT_S)
+            answer = await fetch(at, request, timeout_s=_PING_TIMEOUT_S)
         except OSError:
             return None
         return None if answer is None else answer.status
