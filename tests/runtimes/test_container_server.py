@@ -13,15 +13,22 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.kit.container_images import containers, containers_of, engine, image
+from tests.kit.container_images import ENGINE, containers, containers_of, engine, image
 from tests.kit.polling import until
 
 from penstock.artifacts.cache.cache import ArtifactCache
 from penstock.artifacts.prepare import prepare
 from penstock.artifacts.sources.source import ArtifactSettings, ArtifactSource
+from penstock.core.machine.containers import ContainerWallsSpec
 from penstock.errors import ModelError, PenstockError
 from penstock.runtimes.base import LoadContext, Payload, PayloadReply, PayloadRuntime
-from penstock.runtimes.container.command import MODEL, RunSpec, parted, run_options
+from penstock.runtimes.container.command import (
+    MODEL,
+    RunSpec,
+    container_environment,
+    parted,
+    run_options,
+)
 from penstock.runtimes.container.settings import ContainerSettings
 from penstock.runtimes.loader import load_payload_runtime
 from penstock.runtimes.workers.memory import adopted
@@ -46,10 +53,35 @@ def test_a_container_has_no_right_and_one_port() -> None:
 
 
 def test_limits_and_isolation_are_asked_for() -> None:
-    found = pairs(replace(SPEC, memory_bytes=100 * MIB, isolated=True, capabilities=("SETUID",)))
+    walls = ContainerWallsSpec(capabilities=("SETUID",))
+    found = pairs(replace(SPEC, memory_bytes=100 * MIB, isolated=True, walls=walls))
     assert {("--memory", "104857600"), ("--memory-swap", "104857600")} <= found
     assert {("--network", "none"), ("--cap-add", "SETUID"), ("--shm-size", "52428800")} <= found
     assert "--publish" not in {name for name, _ in found}
+
+
+def test_it_writes_to_memory_alone() -> None:
+    options = run_options(replace(SPEC, memory_bytes=100 * MIB, volumes=("/data", MODEL)))
+    assert "--read-only" in options
+    places = {value for name, value in itertools.pairwise(options) if name == "--tmpfs"}
+    rights = "rw,exec,nosuid,nodev,mode=1777,size=52428800"
+    assert places == {f"{each}:{rights}" for each in ("/tmp", "/var/tmp", "/run", "/data")}
+    with pytest.raises(ModelError, match="volume '/a:size=9g'"):
+        run_options(replace(SPEC, volumes=("/a:size=9g",)))
+
+
+def test_a_writable_root_may_have_a_size() -> None:
+    open_root = replace(SPEC, walls=ContainerWallsSpec(root="writable"))
+    assert not {"--read-only", "--tmpfs", "--storage-opt"} & {*run_options(open_root)}
+    bounded = ContainerWallsSpec(root="writable", root_bytes=9)
+    assert ("--storage-opt", "size=9") in pairs(replace(SPEC, walls=bounded))
+
+
+def test_caches_of_libraries_are_where_a_container_may_write() -> None:
+    cache = "XDG_CACHE_HOME"
+    assert container_environment({}, (), offline=False)[cache] == "/tmp/.cache"
+    assert cache not in container_environment({}, (cache,), offline=False), "the image says it"
+    assert container_environment({cache: "/x"}, (), offline=False)[cache] == "/x"
 
 
 def test_a_comma_in_a_path_parts_no_options() -> None:
@@ -83,7 +115,7 @@ class Heard:
 
 def context(folder: Path, **more: object) -> LoadContext:
     engine()
-    settings = ArtifactSettings(containers=ContainerSettings(engine="podman", owner="of-tests"))
+    settings = ArtifactSettings(containers=ContainerSettings(engine=ENGINE, owner="of-tests"))
     found = prepare(ArtifactSource(image=image()), ArtifactCache(folder / "cache"), settings)
     made = LoadContext(
         model_dir=found.root, description=found.description, endpoint_name=folder.name,

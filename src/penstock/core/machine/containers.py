@@ -25,6 +25,14 @@ _BESIDE_BYTES: Final = 96 * 2**20
 _MEMORY_BYTES_MIN: Final = 32 * 2**20
 #: Room for the threads of libraries of models on any machine, and far from enough for a fork bomb.
 PROCESSES_MAX: Final = 4096
+#: Folders that programs write to on any machine: they are in memory where the root is read-only.
+SCRATCH: Final = ("/tmp", "/var/tmp", "/run")  # noqa: S108 - a container's own
+READ_ONLY: Final = "read-only"
+WRITABLE: Final = "writable"
+ROOTS: Final = (READ_ONLY, WRITABLE)
+#: Of its memory, what each such folder takes at most, as the kernel gives a tmpfs.
+_SCRATCH_SHARE: Final = 0.5
+_SCRATCH_BYTES: Final = 2**30  #: the same, for a container whose memory is not limited
 _KILLED: Final = 137  #: 128 + SIGKILL, as a shell reports it
 
 
@@ -81,6 +89,29 @@ def container_memory_bytes(instance_bytes: int, own_bytes: int) -> int:
     return max(instance_bytes - own_bytes - _BESIDE_BYTES, _MEMORY_BYTES_MIN)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContainerWallsSpec:
+    """What the operator lets all containers of a server do; described in
+    `config.ContainersConfig`."""
+
+    capabilities: tuple[str, ...] = ()
+    root: str = READ_ONLY
+    root_bytes: int = 0  #: most that one writes to a writable root; 0 = not bounded
+    scratch: tuple[str, ...] = ()
+
+    def in_memory(self, volumes: Iterable[str]) -> tuple[str, ...]:
+        """The folders of a container that are in its memory, sorted. `volumes`: those that its
+        image declares; an engine would put them on the disk, without a bound."""
+        if self.root == READ_ONLY:
+            return tuple(sorted({*SCRATCH, *self.scratch, *volumes}))
+        return tuple(sorted({*self.scratch, *(volumes if self.root_bytes else ())}))
+
+
+def scratch_bytes(memory_bytes: int) -> int:
+    """The size of one folder in memory. Whatever is in it counts as the container's memory, too."""
+    return int(memory_bytes * _SCRATCH_SHARE) if memory_bytes else _SCRATCH_BYTES
+
+
 def why_it_ended(status: int, *, out_of_memory: bool, memory_bytes: int) -> str:
     """What a container's exit status says. Engines don't always notice that the kernel killed one
     for its memory, so a kill of unknown origin names the limit, too."""
@@ -90,6 +121,29 @@ def why_it_ended(status: int, *, out_of_memory: bool, memory_bytes: int) -> str:
     if status == _KILLED:
         return f"the container was killed (SIGKILL){f', maybe beyond {limit}' if limit else ''}"
     return f"the container ended with status {status}"
+
+
+#: Names of processors that kernel and images spell otherwise.
+_ARCHITECTURES: Final = {"x86_64": "amd64", "aarch64": "arm64"}
+
+
+def why_unfit(image: ImageObserved, machine: str) -> str:
+    """What in the image explains that its container ended at once; "" = nothing. `machine`: as the
+    kernel names it."""
+    here = _ARCHITECTURES.get(machine, machine)
+    if image.architecture not in ("", here):
+        return f"; the image is for {image.architecture}, and this machine runs {here}"
+    return "" if image.entry else "; the image has no entry point, so `serve` itself was started"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImageObserved:
+    """What an image says of itself."""
+
+    architecture: str = ""  #: as Go names it: amd64, arm64; "" = not known
+    entry: bool = True  #: it has an entry point
+    variables: tuple[str, ...] = ()  #: names of those that it sets
+    volumes: tuple[str, ...] = ()  #: folders that it declares
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,10 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+import orjson
+
 from penstock.core.machine.containers import (
     ContainerObserved,
     EngineDecision,
     EngineObserved,
+    ImageObserved,
     candidates,
     choose_engine,
     left_behind,
@@ -83,6 +86,23 @@ def find_in(program: str, image: str) -> Image | None:
         return None
     image_id, *digests = found.text.split()
     return Image(program, image_id, resolved(image, image_id, digests))
+
+
+def look_into(program: str, image_id: str) -> ImageObserved:
+    """What the image says of itself; nothing where the engine has it no more."""
+    form = '{"architecture":{{json .Architecture}},"config":{{json .Config}}}'
+    found = _ask([program, "image", "inspect", "--format", form, image_id])
+    try:
+        told = orjson.loads(found.text)
+    except orjson.JSONDecodeError:
+        return ImageObserved()
+    config = told["config"] or {}
+    return ImageObserved(
+        architecture=told["architecture"] or "",
+        entry=bool(config.get("Entrypoint")),
+        variables=tuple(each.partition("=")[0] for each in config.get("Env") or ()),
+        volumes=tuple(sorted(config.get("Volumes") or ())),
+    )
 
 
 def remove_image(program: str, image: str) -> bool:

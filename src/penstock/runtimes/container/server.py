@@ -9,18 +9,25 @@ from __future__ import annotations
 
 import asyncio
 import os
+import platform
 import secrets
 import subprocess
 import sys
 from collections import deque
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Final
 
 import orjson
 
 from penstock.cleanup import shielded
-from penstock.core.machine.containers import container_memory_bytes, why_it_ended
+from penstock.core.machine.containers import (
+    ImageObserved,
+    container_memory_bytes,
+    why_it_ended,
+    why_unfit,
+)
 from penstock.core.machine.server_start import HealthObserved
 from penstock.errors import ModelError, PenstockError
 from penstock.runtimes.base import LoadContext
@@ -42,6 +49,11 @@ from penstock.runtimes.workers.memory import adopted, own_bytes, tree_pids
 _ATTENDANT: Final = str(Path(__file__).with_name("attendant.py"))
 #: Of its log, what a reason quotes: a FailureReason has room for 1,024 characters.
 _LINES_QUOTED, _LINE_CHARS_MAX = 5, 120
+_READ_ONLY: Final = "Read-only file system"  #: what C libraries call EROFS
+_ROOT_HINT: Final = (
+    "The image writes to its root, which is read-only. The operator names the folders in"
+    ' containers.scratch, or opens the root (containers.root = "writable").'
+)
 _MULTI_MODEL: Final = "SAGEMAKER_MULTI_MODEL"
 
 
@@ -60,6 +72,8 @@ class ContainerServer(ForeignServer):
         self._lines: deque[str] = deque(maxlen=_LINES_QUOTED)
         self._engine = context.description.engine_program
         self._spec: RunSpec | None = None
+        self._image = ImageObserved()
+        self._wrote_to_root = False
         self._container_pid = 0  #: of its first process; 0 = not known, or ended
 
     async def start(self, environment: Mapping[str, str], walls: Walls | None) -> None:
@@ -76,7 +90,11 @@ class ContainerServer(ForeignServer):
                 f"{self._name}: containers get no accelerators here",
                 hint="Choose an instance type without accelerators.",
             )
-        self._spec = spec = await asyncio.to_thread(self._planned)
+        self._image, spec = await asyncio.gather(
+            asyncio.to_thread(engine.look_into, self._engine, context.description.image),
+            asyncio.to_thread(self._planned),
+        )
+        self._spec = spec = replace(spec, volumes=self._image.volumes)
         self._attend(spec)
         try:
             await self._begin("the container")
@@ -103,14 +121,16 @@ class ContainerServer(ForeignServer):
             isolated=context.network_isolated,
             memory_bytes=container_memory_bytes(context.memory_bytes_max, own),
             cores=context.cores,
-            capabilities=context.container_capabilities,
+            walls=context.container_walls,
             hostname=context.hostname,
         )
 
     def _attend(self, spec: RunSpec) -> None:
         """Raises ModelError for variables that can't be passed."""
         client = for_engines()
-        variables = container_environment(self._context.variables, offline=self._context.offline)
+        variables = container_environment(
+            self._context.variables, self._image.variables, offline=self._context.offline
+        )
         env_file, passed = parted(variables, client)
         limit = why_it_ended(1, out_of_memory=True, memory_bytes=spec.memory_bytes)
         job = {
@@ -145,6 +165,7 @@ class ContainerServer(ForeignServer):
 
     def _heard(self, line: str) -> None:
         self._lines.append(line[:_LINE_CHARS_MAX])
+        self._wrote_to_root = self._wrote_to_root or _READ_ONLY in line
         self._context.log(line)
 
     async def _quoting(self, error: ModelError) -> ModelError:
@@ -153,7 +174,8 @@ class ContainerServer(ForeignServer):
         lines = [each for each in self._lines if each.strip()]
         text = "\n".join(lines)
         said = f" Its log ends with:\n{text}" if lines else " It wrote no log."
-        return ModelError(error.code, f"{error.message}.{said}", hint=error.hint)
+        hint = _ROOT_HINT if self._wrote_to_root else error.hint
+        return ModelError(error.code, f"{error.message}.{said}", hint=hint)
 
     def _pids(self) -> list[int]:
         return super()._pids() + ([self._container_pid] if self._container_pid else [])
@@ -168,22 +190,32 @@ class ContainerServer(ForeignServer):
 
     async def _look(self, *, sockets: bool) -> HealthObserved:
         """Its sockets are in a network of its own, where there is no other place to find it."""
-        status = await self._asked(self.port)
-        if status == 200 and self._spec is not None:
+        seen = await self._asked(self.port)
+        if seen.status == 200 and self._spec is not None:
             found = await asyncio.to_thread(engine.pid_of, self._engine, self._spec.name)
             if found and not self._gone.is_set():
                 self._container_pid = found
                 adopted.add(found)
-        return HealthObserved(status)
+        return seen
 
     def _last_seen(self) -> str:
-        if self._seen.status is None:
-            return f"nothing answers on port {PORT_INSIDE} of the container yet"
-        return super()._last_seen()
+        nothing = f"nothing answers on port {PORT_INSIDE} of the container yet"
+        return self._seen.answer_of(self.path) or nothing
 
     def _end_of(self, program: str, status: int) -> str:
         memory_bytes = self._spec.memory_bytes if self._spec is not None else 0
-        return why_it_ended(status, out_of_memory=False, memory_bytes=memory_bytes)
+        ended = why_it_ended(status, out_of_memory=False, memory_bytes=memory_bytes)
+        if self._healthy or not status:
+            return ended
+        return f"{ended}{why_unfit(self._image, platform.machine())}"
+
+    async def close(self) -> None:
+        """One that was never ready has nothing to finish, and its reason is waited for."""
+        if not self._healthy and self._process is not None:
+            self._closed = True
+            self.kill()
+            await self._gone.wait()
+        await super().close()
 
     def _exited(self) -> None:
         adopted.discard(self._container_pid)
