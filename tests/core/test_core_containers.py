@@ -10,6 +10,7 @@ from penstock.core.machine.containers import (
     EngineObserved,
     ImageObserved,
     candidates,
+    cannot_limit,
     choose_engine,
     container_memory_bytes,
     left_behind,
@@ -114,3 +115,10 @@ def test_a_folder_in_memory_takes_half_of_it_at_most() -> None:
 def test_what_in_an_image_explains_its_end(image: ImageObserved, words: str) -> None:
     assert words in why_unfit(image, "x86_64")
     assert bool(words) == bool(why_unfit(image, "x86_64"))
+
+
+def test_an_engine_that_can_limit_nothing_is_of_no_use() -> None:
+    """Podman without root starts containers all the same where control groups are not its own."""
+    assert cannot_limit(["cpuset", "memory", "pids"]) == ""
+    assert "can't limit memory and pids" in cannot_limit([])
+    assert "can't limit pids" in cannot_limit(["memory"])

@@ -30,8 +30,9 @@ _LEFT_OUT = re.compile(
     r"|lib2to3|pydoc_data)(/|$)"
 )
 _NEEDS = re.compile(r"(/\S+) \(0x")
-#: The engine of all tests of containers; Podman needs no daemon.
-ENGINE = os.environ.get("TESTS_ENGINE", "podman")
+#: The engine of all tests of containers; Podman needs no daemon. The variable is the setting of
+#: servers, too: with it, the same tests hold under Docker.
+ENGINE = os.environ.get("PENSTOCK_CONTAINERS_ENGINE", "podman")
 #: The skip, as tests/conftest.py lists it.
 NO_ENGINE = "no container engine: {}"
 

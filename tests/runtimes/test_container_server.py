@@ -5,15 +5,24 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import fcntl
 import itertools
+import json
 import os
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.kit.container_images import ENGINE, containers, containers_of, engine, image
+from tests.kit.container_images import (
+    ENGINE,
+    NO_ENGINE,
+    containers,
+    containers_of,
+    engine,
+    image,
+)
 from tests.kit.polling import until
 
 from penstock.artifacts.cache.cache import ArtifactCache
@@ -175,8 +184,77 @@ async def test_what_it_prints_by_the_megabyte_holds_nobody_up(tmp_path: Path) ->
         assert (await said(runtime, b"x")).error is None
 
 
-async def test_accelerators_are_refused_by_name(tmp_path: Path) -> None:
+CDI = Path("/var/run/cdi")
+
+
+@pytest.fixture
+def devices() -> Iterator[None]:
+    """Two devices under the names of NVIDIA's, each a node and a variable; there is no GPU here."""
+    engine()
+    if ENGINE != "podman" or os.geteuid() or any(CDI.glob("*nvidia*")):
+        pytest.skip(NO_ENGINE.format("names of devices are made for Podman of root, beside no GPU"))
+    CDI.mkdir(exist_ok=True)
+    names = [
+        {
+            "name": name,
+            "containerEdits": {
+                "env": [f"DEVICE_{name}=given"],
+                "deviceNodes": [{"path": f"/dev/gpu{name}", "hostPath": "/dev/null"}],
+            },
+        }
+        for name in "01"
+    ]
+    told = {"cdiVersion": "0.3.0", "kind": "nvidia.com/gpu", "devices": names}
+    with (CDI / "penstock-tests.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # two files that name a device cancel each other
+        file = CDI / "penstock-tests.json"
+        file.write_text(json.dumps(told))
+        try:
+            yield
+        finally:
+            file.unlink()
+
+
+@pytest.mark.usefixtures("devices")
+async def test_it_has_exactly_the_devices_of_its_instance(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+    environment = {"NVIDIA_VISIBLE_DEVICES": "all"}
+    async with running(context(tmp_path, accelerators=1, environment=environment), Heard()) as one:
+        facts = json.loads((await said(one, b"!facts")).body)
+        variables = facts["environment"]
+        assert variables["DEVICE_1"] == "given"
+        assert "DEVICE_0" not in variables
+        assert variables["NVIDIA_VISIBLE_DEVICES"] == "void", "NVIDIA's runtime gives none besides"
+        assert [each for each in facts["devices"] if "gpu" in each] == ["gpu1"]
+
+
+@pytest.mark.usefixtures("devices")
+async def test_two_containers_of_an_instance_have_a_device_each(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
+    one_device = context(tmp_path, accelerators=1)
+    another = replace(one_device, endpoint_name="other")
+    async with running(one_device, Heard()) as one, running(another, Heard()) as other:
+        seen = [json.loads((await said(each, b"!facts")).body) for each in (one, other)]
+        found = [{"DEVICE_0", "DEVICE_1"} & each["environment"].keys() for each in seen]
+        assert found == [{"DEVICE_0"}, {"DEVICE_1"}]
+
+
+@pytest.mark.usefixtures("devices")
+async def test_a_device_that_no_specification_names_is_refused_with_the_way_to_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "7")
     with pytest.raises(ModelError) as caught:
         async with running(context(tmp_path, accelerators=1), Heard()):
             pass
-    assert caught.value.code == "container-accelerators"
+    assert "unresolvable CDI devices nvidia.com/gpu=7" in caught.value.message
+    assert "nvidia-ctk cdi generate" in caught.value.hint
+
+
+def test_docker_is_told_of_devices_by_its_own_option() -> None:
+    found = pairs(replace(SPEC, docker=True, devices=("0", "2")))
+    assert ("--gpus", '"device=0,2"') in found

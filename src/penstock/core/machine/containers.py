@@ -6,7 +6,7 @@ the attendant by process id and start time, so that a later process with the sam
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -16,6 +16,9 @@ OFF: Final = "off"
 #: the whole machine.
 ENGINES: Final = ("podman", "docker")
 CHOICES: Final = (AUTO, *ENGINES, OFF)
+
+#: What must be limited for every container, by the kernel's names of its controllers.
+LIMITS: Final = ("memory", "pids")
 
 #: What starts beside the container (the engine's client, the attendant, a forwarder: some 50 MiB),
 #: and what the instance's own process grows by. A container that had all the rest would push the
@@ -57,6 +60,18 @@ class EngineDecision:
     engine: str
     reason: str
     words: str  #: for people
+
+
+def cannot_limit(controllers: Collection[str]) -> str:
+    """The fault of an engine that has these controllers of control groups; "" = none. Without root
+    it mostly has none, and then starts containers that have no limit at all."""
+    missing = [each for each in LIMITS if each not in controllers]
+    if not missing:
+        return ""
+    return (
+        f"it can't limit {' and '.join(missing)} of containers for this user: that takes root, or"
+        " cgroups v2 that are delegated to the user (systemd does that)"
+    )
 
 
 def candidates(choice: str) -> tuple[str, ...]:

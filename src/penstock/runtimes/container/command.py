@@ -23,6 +23,9 @@ from penstock.core.machine.containers import (
 from penstock.errors import ModelError
 from penstock.runtimes.container.engine import ENDPOINT, OWNER
 
+_CDI_KIND: Final = "nvidia.com/gpu"
+#: By it images of CUDA ask NVIDIA's runtime for all GPUs. "void": this way they get none.
+_ALL_DEVICES: Final = "NVIDIA_VISIBLE_DEVICES"
 PORT_INSIDE: Final = 8080  #: SageMaker's contract
 #: Where SageMaker shows one model, and the models of a container with Mode MultiModel.
 MODEL: Final = "/opt/ml/model"
@@ -40,6 +43,7 @@ class RunSpec:
     """A container to start. `image`: its id, so that nothing is pulled."""
 
     image: str
+    docker: bool = False  #: the engine is Docker, where options differ
     name: str
     owner: str
     copy_name: str
@@ -51,6 +55,7 @@ class RunSpec:
     cores: float = 0.0  #: 0 = not limited
     walls: ContainerWallsSpec = field(default_factory=ContainerWallsSpec)
     volumes: tuple[str, ...] = ()  #: folders that the image declares
+    devices: tuple[str, ...] = ()  #: accelerators, as CUDA_VISIBLE_DEVICES names them
     hostname: str = ""  #: inside; "" = the engine's own choice
 
 
@@ -75,6 +80,7 @@ def run_options(spec: RunSpec) -> list[str]:
         options += ["--memory", limit, "--memory-swap", limit]
     if 0 < spec.cores < (os.cpu_count() or 1):
         options += ["--cpus", f"{spec.cores:g}"]
+    options += _devices(spec)
     if spec.shown is not None:
         source = _quoted(f"src={spec.shown}")
         options += ["--mount", f"type=bind,{source},dst={spec.shown_as},ro"]
@@ -103,6 +109,13 @@ def _written(spec: RunSpec) -> list[str]:
     return options
 
 
+def _devices(spec: RunSpec) -> list[str]:
+    """Docker knew no names of CDI for long; its own option is on all versions."""
+    if spec.devices and spec.docker:
+        return ["--gpus", f'"device={",".join(spec.devices)}"']
+    return [option for each in spec.devices for option in ("--device", f"{_CDI_KIND}={each}")]
+
+
 def _limit(name: str, kind: int, most: int) -> list[str]:
     """The engines' own limits may be above what this user may give, and then nothing starts."""
     _, hard = resource.getrlimit(kind)
@@ -126,7 +139,8 @@ def container_environment(
     added = {"SAGEMAKER_BIND_TO_PORT": str(PORT_INSIDE)}
     if _CACHE not in images_own:
         added[_CACHE] = "/tmp/.cache"  # noqa: S108 - the container's own
-    return {**added, **({"SAGEMAKER_BATCH": "true"} if offline else {}), **variables}
+    batch = {"SAGEMAKER_BATCH": "true"} if offline else {}
+    return {**added, **batch, **variables, _ALL_DEVICES: "void"}
 
 
 def parted(

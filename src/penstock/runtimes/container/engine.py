@@ -16,11 +16,13 @@ from typing import Final
 import orjson
 
 from penstock.core.machine.containers import (
+    LIMITS,
     ContainerObserved,
     EngineDecision,
     EngineObserved,
     ImageObserved,
     candidates,
+    cannot_limit,
     choose_engine,
     left_behind,
 )
@@ -33,11 +35,9 @@ ATTENDANT: Final = "penstock.attendant"  #: label: the process that removes the 
 
 #: A daemon that starts takes some seconds; one that answers nothing for longer is of no use.
 _ANSWER_S_MAX: Final = 30.0
+#: What can be limited -> its name in what Docker says of itself.
+_DOCKERS: Final = {"memory": "MemoryLimit", "pids": "PidsLimit"}
 _LOOK_S_MAX: Final = 10.0  #: for whether it works at all: a server that ends waits for that
-_VERSION: Final = {
-    "podman": ("info", "--format", "{{.Version.Version}}"),
-    "docker": ("version", "--format", "{{.Server.Version}}"),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +58,26 @@ class _EngineAnswer:
 def decide(settings: ContainerSettings) -> EngineDecision:
     """Which engine runs images on this machine, or why none does."""
     installed = [name for name in candidates(settings.engine) if shutil.which(name)]
-    seen = []
-    for name in installed:
-        answer = _ask([name, *_VERSION[name]], s_max=_LOOK_S_MAX)
-        seen.append(EngineObserved(name, answer.text, answer.fault))
-    return choose_engine(settings.engine, seen)
+    return choose_engine(settings.engine, [look_at(name) for name in installed])
+
+
+def look_at(program: str) -> EngineObserved:
+    """Whether it works, and can limit what containers take."""
+    name = Path(program).name
+    answer = _ask([program, "info", "--format", "{{json .}}"], s_max=_LOOK_S_MAX)
+    if answer.fault:
+        return EngineObserved(name, fault=answer.fault)
+    try:
+        told = orjson.loads(answer.text)
+        if name == "podman":
+            limits = told["host"]["cgroupControllers"] or ()
+            return EngineObserved(name, told["version"]["Version"], cannot_limit(limits))
+        for error in told.get("ServerErrors") or ():
+            return EngineObserved(name, fault=error)
+        limits = [each for each in LIMITS if told[_DOCKERS[each]]]
+        return EngineObserved(name, told["ServerVersion"], cannot_limit(limits))
+    except (orjson.JSONDecodeError, KeyError, TypeError):
+        return EngineObserved(name, fault="what it says of itself can't be read")
 
 
 def find_image(settings: ContainerSettings, image: str) -> Image | None:

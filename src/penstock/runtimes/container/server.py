@@ -22,12 +22,14 @@ from typing import Final
 import orjson
 
 from penstock.cleanup import shielded
+from penstock.core.machine.container_hints import what_to_do
 from penstock.core.machine.containers import (
     ImageObserved,
     container_memory_bytes,
     why_it_ended,
     why_unfit,
 )
+from penstock.core.machine.devices import choose_devices
 from penstock.core.machine.server_start import HealthObserved
 from penstock.errors import ModelError, PenstockError
 from penstock.runtimes.base import LoadContext
@@ -49,11 +51,8 @@ from penstock.runtimes.workers.memory import adopted, own_bytes, tree_pids
 _ATTENDANT: Final = str(Path(__file__).with_name("attendant.py"))
 #: Of its log, what a reason quotes: a FailureReason has room for 1,024 characters.
 _LINES_QUOTED, _LINE_CHARS_MAX = 5, 120
-_READ_ONLY: Final = "Read-only file system"  #: what C libraries call EROFS
-_ROOT_HINT: Final = (
-    "The image writes to its root, which is read-only. The operator names the folders in"
-    ' containers.scratch, or opens the root (containers.root = "writable").'
-)
+_DEVICES: Final = "CUDA_VISIBLE_DEVICES"
+_held: Final[dict[int, tuple[str, ...]]] = {}  #: accelerators of this instance's containers
 _MULTI_MODEL: Final = "SAGEMAKER_MULTI_MODEL"
 
 
@@ -73,7 +72,8 @@ class ContainerServer(ForeignServer):
         self._engine = context.description.engine_program
         self._spec: RunSpec | None = None
         self._image = ImageObserved()
-        self._wrote_to_root = False
+        self._hint = ""
+        self._devices: tuple[str, ...] = ()
         self._container_pid = 0  #: of its first process; 0 = not known, or ended
 
     async def start(self, environment: Mapping[str, str], walls: Walls | None) -> None:
@@ -84,25 +84,37 @@ class ContainerServer(ForeignServer):
                 f"{self._name}: the model names no image that a container engine here has",
                 hint="Name it as Image in CreateModel; it is run where the engine has it.",
             )
-        if context.accelerators:
-            raise ModelError(
-                "container-accelerators",
-                f"{self._name}: containers get no accelerators here",
-                hint="Choose an instance type without accelerators.",
-            )
         self._image, spec = await asyncio.gather(
             asyncio.to_thread(engine.look_into, self._engine, context.description.image),
             asyncio.to_thread(self._planned),
         )
-        self._spec = spec = replace(spec, volumes=self._image.volumes)
+        self._take_devices(context.accelerators)
+        self._spec = spec = replace(spec, volumes=self._image.volumes, devices=self._devices)
         self._attend(spec)
         try:
             await self._begin("the container")
         except ModelError as error:
             raise await shielded(self._quoting(error)) from None
 
+    def _take_devices(self, count: int) -> None:
+        """Those that no container of this instance has, while there are some: the containers of one
+        model share them all."""
+        visible = os.environ.get(_DEVICES) or ",".join(map(str, range(count)))
+        others = {each for held in _held.values() for each in held}
+        free = choose_devices(count, others, visible)
+        self._devices = free if len(free) == count else choose_devices(count, (), visible)
+        _held[id(self)] = self._devices
+
     def _planned(self) -> RunSpec:
+        """Raises ModelError where the engine would start it without its limits."""
         context, owner = self._context, self._context.container_owner
+        seen = None if os.geteuid() == 0 else engine.look_at(self._engine)
+        if seen is not None and seen.fault:
+            raise ModelError(
+                "container-engine",
+                f"{self._name}: the container can't be started: {seen.words}",
+                hint="Mend that, or let another engine run it (containers.engine).",
+            )
         for name in engine.remove_left_behind(self._engine, owner):
             context.log(f"removed the container {name}, which was left behind")
         own = sum(own_bytes(pid) for pid in tree_pids(os.getpid()))
@@ -112,6 +124,7 @@ class ContainerServer(ForeignServer):
         has_files = any(context.model_dir.iterdir())
         return RunSpec(
             image=context.description.image,
+            docker=Path(self._engine).name == "docker",
             name=f"penstock-{owner[:8]}-{secrets.token_hex(6)}",
             owner=owner,
             copy_name=self._name,
@@ -165,7 +178,7 @@ class ContainerServer(ForeignServer):
 
     def _heard(self, line: str) -> None:
         self._lines.append(line[:_LINE_CHARS_MAX])
-        self._wrote_to_root = self._wrote_to_root or _READ_ONLY in line
+        self._hint = self._hint or what_to_do(line)
         self._context.log(line)
 
     async def _quoting(self, error: ModelError) -> ModelError:
@@ -174,8 +187,7 @@ class ContainerServer(ForeignServer):
         lines = [each for each in self._lines if each.strip()]
         text = "\n".join(lines)
         said = f" Its log ends with:\n{text}" if lines else " It wrote no log."
-        hint = _ROOT_HINT if self._wrote_to_root else error.hint
-        return ModelError(error.code, f"{error.message}.{said}", hint=hint)
+        return ModelError(error.code, f"{error.message}.{said}", hint=self._hint or error.hint)
 
     def _pids(self) -> list[int]:
         return super()._pids() + ([self._container_pid] if self._container_pid else [])
@@ -220,6 +232,7 @@ class ContainerServer(ForeignServer):
     def _exited(self) -> None:
         adopted.discard(self._container_pid)
         self._container_pid = 0
+        _held.pop(id(self), None)
         super()._exited()
         status = self._status() or 0
         if self._healthy and not self._closed:
