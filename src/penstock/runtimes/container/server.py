@@ -73,7 +73,6 @@ class ContainerServer(ForeignServer):
         self._spec: RunSpec | None = None
         self._image = ImageObserved()
         self._hint = ""
-        self._devices: tuple[str, ...] = ()
         self._container_pid = 0  #: of its first process; 0 = not known, or ended
 
     async def start(self, environment: Mapping[str, str], walls: Walls | None) -> None:
@@ -88,22 +87,14 @@ class ContainerServer(ForeignServer):
             asyncio.to_thread(engine.look_into, self._engine, context.description.image),
             asyncio.to_thread(self._planned),
         )
-        self._take_devices(context.accelerators)
-        self._spec = spec = replace(spec, volumes=self._image.volumes, devices=self._devices)
+        devices = _free_devices(context.accelerators)
+        self._spec = spec = replace(spec, volumes=self._image.volumes, devices=devices)
         self._attend(spec)
+        _held[id(self)] = devices
         try:
             await self._begin("the container")
         except ModelError as error:
             raise await shielded(self._quoting(error)) from None
-
-    def _take_devices(self, count: int) -> None:
-        """Those that no container of this instance has, while there are some: the containers of one
-        model share them all."""
-        visible = os.environ.get(_DEVICES) or ",".join(map(str, range(count)))
-        others = {each for held in _held.values() for each in held}
-        free = choose_devices(count, others, visible)
-        self._devices = free if len(free) == count else choose_devices(count, (), visible)
-        _held[id(self)] = self._devices
 
     def _planned(self) -> RunSpec:
         """Raises ModelError where the engine would start it without its limits."""
@@ -239,3 +230,12 @@ class ContainerServer(ForeignServer):
             self._context.log(f"penstock: {self._end_of('', status)}")
         if status < 0 and self._spec is not None:  # killed: it removed nothing
             self._loop.run_in_executor(None, engine.remove, self._engine, self._spec.name)
+
+
+def _free_devices(count: int) -> tuple[str, ...]:
+    """Those that no container of this instance has, while there are some: the containers of one
+    model share them all."""
+    visible = os.environ.get(_DEVICES) or ",".join(map(str, range(count)))
+    others = {each for held in _held.values() for each in held}
+    free = choose_devices(count, others, visible)
+    return free if len(free) == count else choose_devices(count, (), visible)
