@@ -224,7 +224,7 @@ class LocalFleet:
                 "cores": _cores(spec),
                 "memory_bytes": spec.instance_type.resources.memory_bytes,
                 "accelerators": spec.instance_type.resources.accelerators,
-                "devices": child.devices,
+                **({"devices": child.devices} if child.devices else {}),
                 "cache_dir": str(spec.cache_dir),
                 **({"log_path": str(child.log_path)} if warm else {}),
                 **spec.settings,
