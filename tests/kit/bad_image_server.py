@@ -93,8 +93,8 @@ def beside(does: Callable[[], object], threads: int = 1) -> None:
         threading.Thread(target=does, daemon=True).start()
 
 
-def endless(head: bytes, piece: bytes) -> Callable[[Connection], None]:
-    def answer(connection: Connection) -> None:
+def endless(head: bytes, piece: bytes) -> Callable[[BadConnection], None]:
+    def answer(connection: BadConnection) -> None:
         connection.wfile.write(head)
         while True:
             connection.wfile.write(piece)
@@ -102,11 +102,11 @@ def endless(head: bytes, piece: bytes) -> Callable[[Connection], None]:
     return answer
 
 
-def wait_for_ever(_: Connection) -> None:
+def wait_for_ever(_: BadConnection) -> None:
     threading.Event().wait()
 
 
-def drip(connection: Connection) -> None:
+def drip(connection: BadConnection) -> None:
     """An answer that goes on for ever, and never stands still."""
     connection.send(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
     while True:
@@ -124,7 +124,7 @@ AT_START: dict[str, Callable[[], object]] = {
     "spin": lambda: beside(spin, 64),
 }
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
-ON_PING: dict[str, Callable[[Connection], None]] = {
+ON_PING: dict[str, Callable[[BadConnection], None]] = {
     "ping-never": wait_for_ever,
     "ping-slow": lambda _: time.sleep(5),
     "ping-endless": endless(CHUNKED, b"1\r\nx\r\n"),
@@ -132,7 +132,7 @@ ON_PING: dict[str, Callable[[Connection], None]] = {
     "ping-garbage": lambda connection: connection.send(b"\x00\xff" * 100),
     "ping-close": lambda connection: connection.hang_up(),
 }
-ON_REQUEST: dict[str, Callable[[Connection], None]] = {
+ON_REQUEST: dict[str, Callable[[BadConnection], None]] = {
     "head": lambda connection: connection.send(
         b"HTTP/1.1 two hundred\r\nContent-Length: x\r\n\r\n"
     ),
@@ -147,14 +147,14 @@ ON_REQUEST: dict[str, Callable[[Connection], None]] = {
 }
 
 
-def drip(connection: Connection) -> None:
+def drip(connection: BadConnection) -> None:
     connection.send(CHUNKED)
     while True:
         connection.send(b"1\r\nx\r\n")
         time.sleep(0.2)
 
 
-class Connection(socketserver.StreamRequestHandler):
+class BadConnection(socketserver.StreamRequestHandler):
     """Requests of one connection, by hand: a library would not say what is wrong."""
 
     def handle(self) -> None:
@@ -193,7 +193,7 @@ def main() -> None:
     signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
     print("the bad server begins", flush=True)
     AT_START.get(BAD, lambda: None)()
-    BadServer(("0.0.0.0", 8080), Connection).serve_forever()
+    BadServer(("0.0.0.0", 8080), BadConnection).serve_forever()
 
 
 if __name__ == "__main__":
