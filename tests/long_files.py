@@ -19,6 +19,7 @@ SECONDS: Final[dict[str, int]] = {
     "tests/system/test_full_disks.py": 90,
     "tests/runtimes/predictors/test_answers.py": 75,
     "tests/system/test_guests_held_still.py": 85,
+    "tests/system/test_bad_containers.py": 200,
     "tests/system/test_lm_eval.py": 60,
     "tests/system/test_transform_memory.py": 60,
     "tests/system/test_transform_kills.py": 60,

@@ -12,7 +12,7 @@ from typing import Annotated, Final
 
 from msgspec import Meta
 
-from penstock.core.machine.containers import AUTO, CHOICES
+from penstock.core.machine.containers import AUTO, CHOICES, READ_ONLY, ROOTS
 from penstock.core.request.holding import ZERO_CAPACITY_MODES
 from penstock.file_schema import one_of
 
@@ -204,6 +204,15 @@ class ContainersConfig:
     # None: a server of models needs none, except those that change their user (nginx).
     #: Linux capabilities that containers keep, such as SETUID
     capabilities: tuple[str, ...] = ()
+    # The disk is everybody's, and most engines can't bound what a container writes to it.
+    #: files of containers: read-only (besides folders in memory), or writable
+    root: Annotated[str, one_of(ROOTS)] = READ_ONLY
+    #: GiB that each may write to a writable root, where the engine's storage has quotas; 0 = not
+    #: bounded
+    root_gib: _Number = 0.0
+    #: folders that containers have in memory besides /tmp, /var/tmp, /run and the volumes of their
+    #: images, such as /var/cache/nginx
+    scratch: tuple[str, ...] = ()
     # Nothing by default: whoever may create a model would choose which code comes from where.
     #: images that may be pulled, as REGISTRY/PATTERN: "docker.io/library/*"
     pull: tuple[str, ...] = ()

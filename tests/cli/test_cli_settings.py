@@ -86,6 +86,9 @@ def test_hosts_and_origins_are_lists_of_names_and_pages() -> None:
         ("[listen]\norigins = ['null']\n", "listen.origins = 'null' is not valid"),
         ("[containers]\npull = ['*']\n", "containers.pull = '*' is not valid; allowed: a registry"),
         ("[containers]\npull = ['library/*']\n", "containers.pull = 'library/*' is not valid"),
+        ("[containers]\nscratch = ['cache']\n", "containers.scratch = 'cache' is not valid"),
+        ("[containers]\nscratch = ['/a:exec']\n", "containers.scratch = '/a:exec' is not valid"),
+        ("[containers]\nroot_gib = 2\n", "it bounds what is written to a root that is"),
         ("[control]\nadvertise = 'a:80'\n", "control.advertise = 'a:80' is not valid"),
         ("[limits]\nbodies_bytes_max = 1000\n", "at least limits.body_bytes_max"),
         (

@@ -6,12 +6,17 @@ import pytest
 
 from penstock.core.machine.containers import (
     ContainerObserved,
+    ContainerWallsSpec,
     EngineObserved,
+    ImageObserved,
     candidates,
+    cannot_limit,
     choose_engine,
     container_memory_bytes,
     left_behind,
+    scratch_bytes,
     why_it_ended,
+    why_unfit,
 )
 
 MIB = 2**20
@@ -81,3 +86,39 @@ def test_containers_of_dead_attendants_are_left_behind() -> None:
         ContainerObserved("a", ""),
     ]
     assert left_behind(seen, {"8:200"}.__contains__) == ("a", "c")
+
+
+def test_what_may_be_written_is_in_memory_unless_the_root_is_writable() -> None:
+    closed = ContainerWallsSpec(scratch=("/var/cache/nginx",))
+    assert closed.in_memory(["/data"]) == (
+        "/data", "/run", "/tmp", "/var/cache/nginx", "/var/tmp",
+    )  # fmt: skip
+    assert ContainerWallsSpec(root="writable").in_memory(["/data"]) == ()
+    bounded = ContainerWallsSpec(root="writable", root_bytes=2**30)
+    assert bounded.in_memory(["/data"]) == ("/data",), "a volume is outside the root's quota"
+
+
+def test_a_folder_in_memory_takes_half_of_it_at_most() -> None:
+    assert scratch_bytes(100 * MIB) == 50 * MIB
+    assert scratch_bytes(0) > 0, "bounded without a limit of memory, too"
+
+
+@pytest.mark.parametrize(
+    ("image", "words"),
+    [
+        (ImageObserved(architecture="amd64"), ""),
+        (ImageObserved(), ""),
+        (ImageObserved(architecture="arm64"), "for arm64, and this machine runs amd64"),
+        (ImageObserved(architecture="amd64", entry=False), "no entry point"),
+    ],
+)
+def test_what_in_an_image_explains_its_end(image: ImageObserved, words: str) -> None:
+    assert words in why_unfit(image, "x86_64")
+    assert bool(words) == bool(why_unfit(image, "x86_64"))
+
+
+def test_an_engine_that_can_limit_nothing_is_of_no_use() -> None:
+    """Podman without root starts containers all the same where control groups are not its own."""
+    assert cannot_limit(["cpuset", "memory", "pids"]) == ""
+    assert "can't limit memory and pids" in cannot_limit([])
+    assert "can't limit pids" in cannot_limit(["memory"])

@@ -17,12 +17,13 @@ PROGRAM = (sys.executable, str(Path(__file__).parents[1] / "kit" / "fake_instanc
 Run = Callable[[Callable[[], Coroutine[Any, Any, None]]], None]
 
 
-def spec_of(tmp_path: Path, instance_id: str = "one", **settings: object) -> InstanceSpec:
+def spec_of(
+    tmp_path: Path, instance_id: str = "one", *, accelerators: int = 0, **settings: object
+) -> InstanceSpec:
+    resources = ComputeResources(cores=1.0, memory_bytes=2**30, accelerators=accelerators)
     return InstanceSpec(
         instance_id=instance_id,
-        instance_type=InstanceType(
-            name="ml.local.small", resources=ComputeResources(cores=1.0, memory_bytes=2**30)
-        ),
+        instance_type=InstanceType(name="ml.local.small", resources=resources),
         log_path=tmp_path / "logs" / f"{instance_id}.log",
         cache_dir=tmp_path / "cache",
         settings=settings,

@@ -49,6 +49,29 @@ def test_an_instance_is_given_its_settings_and_accepts_connections_once_start_re
     run(test)
 
 
+def test_each_instance_has_accelerators_of_its_own(
+    tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5,7")
+
+    def given(instance_id: str) -> list[str]:
+        text = (tmp_path / "logs" / f"{instance_id}.log").read_text()
+        lines = [line for line in text.splitlines() if line.startswith("settings ")]
+        found: list[str] = json.loads(lines[-1].removeprefix("settings "))["devices"]
+        return found
+
+    async def test() -> None:
+        async with fleet_of(tmp_path) as fleet:
+            for instance_id, count in (("one", 1), ("two", 2)):
+                await fleet.start(spec_of(tmp_path, instance_id, accelerators=count))
+            assert (given("one"), given("two")) == (["4"], ["5", "7"])
+            await fleet.stop("one", grace_s=1.0)
+            await fleet.start(spec_of(tmp_path, "three", accelerators=1))
+            assert given("three") == ["4"], "it is free again"
+
+    run(test)
+
+
 def test_logs_and_sockets_are_private(tmp_path: Path, run: Run) -> None:
     async def test() -> None:
         async with fleet_of(tmp_path) as fleet:

@@ -11,6 +11,7 @@ import functools
 import hashlib
 import io
 import os
+import platform
 import re
 import shutil
 import subprocess
@@ -23,12 +24,15 @@ from pathlib import Path
 import pytest
 
 _KIT = Path(__file__).parent
-_SERVERS = ("image_server.py", "multi_model_server.py")
+_SERVERS = ("image_server.py", "multi_model_server.py", "bad_image_server.py")
 _LEFT_OUT = re.compile(
     r"/(test|tests|site-packages|dist-packages|__pycache__|config-[^/]*|idlelib|ensurepip|tkinter"
     r"|lib2to3|pydoc_data)(/|$)"
 )
 _NEEDS = re.compile(r"(/\S+) \(0x")
+#: The engine of all tests of containers; Podman needs no daemon. The variable is the setting of
+#: servers, too: with it, the same tests hold under Docker.
+ENGINE = os.environ.get("PENSTOCK_CONTAINERS_ENGINE", "podman")
 #: The skip, as tests/conftest.py lists it.
 NO_ENGINE = "no container engine: {}"
 
@@ -38,43 +42,70 @@ def engine() -> str:
     why = _why_none()
     if why:
         pytest.skip(NO_ENGINE.format(why))
-    return "podman"
+    return ENGINE
 
 
 @functools.cache
 def _why_none() -> str:
-    """Why Podman can't run a container here; "" = it can. Debian's needs runc beside it."""
-    if shutil.which("podman") is None:
-        return "podman is missing"
-    tried = subprocess.run(["podman", "info"], capture_output=True, text=True, check=False)
+    """Why the engine can't run a container here; "" = it can. Debian's Podman needs runc."""
+    if shutil.which(ENGINE) is None:
+        return f"{ENGINE} is missing"
+    tried = subprocess.run([ENGINE, "info"], capture_output=True, text=True, check=False)
     if tried.returncode:
-        return f"podman info says {tried.stderr.strip()[-200:]}"
+        return f"{ENGINE} info says {tried.stderr.strip()[-200:]}"
     try:
         tag = image()
     except subprocess.CalledProcessError as error:
-        return f"podman import says {error.stderr.decode()[-200:]}"
+        return f"{ENGINE} import says {error.stderr.decode()[-200:]}"
     tried = subprocess.run(
-        ["podman", "run", "--rm", "--network", "none", "--cap-drop", "all", "--ulimit",
+        [ENGINE, "run", "--rm", "--network", "none", "--cap-drop", "all", "--ulimit",
          "nofile=1024:1024", "--ulimit", "nproc=1024:1024", "--memory", "64m", "--env",
          "END_WITH=0", tag, "serve"],
         capture_output=True, text=True, check=False,
     )  # fmt: skip
-    return "" if "begins" in tried.stdout else f"podman run says {tried.stderr.strip()[-200:]}"
+    return "" if "begins" in tried.stdout else f"{ENGINE} run says {tried.stderr.strip()[-200:]}"
 
 
 @functools.cache
-def image(user: str = "0") -> str:
-    """The name of the image, which is made where the engine has none of this content."""
+def image(user: str = "0", server: str = _SERVERS[0], *more: str) -> str:
+    """The name of the image, which is made where the engine has none of this content.
+
+    `more`: further instructions of a Dockerfile. Without `server` it has no entry point.
+    """
     archive = _archive()
-    name = f"localhost/penstock-tests:{hashlib.sha256(archive).hexdigest()[:16]}-{user}"
-    if subprocess.run(["podman", "image", "exists", name], check=False).returncode:
-        entry = f'ENTRYPOINT ["{_executable()}", "/servers/{_SERVERS[0]}"]'
-        subprocess.run(
-            ["podman", "import", "--change", entry, "--change", "ENV PYTHONUNBUFFERED=1",
-             "--change", f"USER {user}", "-", name],
-            input=archive, capture_output=True, check=True,
-        )  # fmt: skip
+    changes = [f'ENTRYPOINT ["{_executable()}", "/servers/{server}"]'] if server else []
+    changes += ["ENV PYTHONUNBUFFERED=1", f"USER {user}", *more]
+    content = hashlib.sha256(archive + repr(changes).encode()).hexdigest()[:16]
+    return _imported(archive, f"{content}-{user}", changes)
+
+
+def _imported(archive: bytes, tag: str, changes: list[str], *flags: str) -> str:
+    name = f"localhost/penstock-tests:{tag}"
+    if not is_here(name):
+        options = [option for each in changes for option in ("--change", each)]
+        asked = [ENGINE, "import", *flags, *options, "-", name]
+        subprocess.run(asked, input=archive, capture_output=True, check=True)
     return name
+
+
+def image_for_another_machine() -> str:
+    """Its only program is one of a processor that this machine does not have."""
+    arm = platform.machine() != "aarch64"
+    number, architecture = (b"\xb7", "arm64") if arm else (b"\x3e", "amd64")
+    program = b"\x7fELF\x02\x01\x01" + bytes(9) + b"\x02\x00" + number + bytes(64)
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w") as archive:
+        facts = tarfile.TarInfo("program")
+        facts.mode, facts.size = 0o755, len(program)
+        archive.addfile(facts, io.BytesIO(program))
+    flags = ["--arch", architecture] if ENGINE == "podman" else ["--platform", architecture]
+    return _imported(out.getvalue(), f"for-{architecture}", ['ENTRYPOINT ["/program"]'], *flags)
+
+
+def is_here(name: str) -> bool:
+    """Whether the engine has an image of this name."""
+    asked = [ENGINE, "image", "inspect", name]
+    return not subprocess.run(asked, capture_output=True, check=False).returncode
 
 
 @contextlib.contextmanager
@@ -82,7 +113,7 @@ def in_place_of_python() -> Iterator[None]:
     """Gives the image the name of the one that the page of containers begins with, where the engine
     has none of that name: there is no registry here. The name is taken away again."""
     name = "docker.io/library/python:3.12-slim"
-    if not subprocess.run(["podman", "image", "exists", name], check=False).returncode:
+    if is_here(name):
         yield
         return
     engine_says("tag", image(), name)
@@ -141,10 +172,10 @@ def containers(label: str = "penstock.endpoint") -> dict[str, str]:
     """Name -> value of the label, for all containers that have it, whether they run or not."""
     ids = engine_says("ps", "--all", "--quiet", "--filter", f"label={label}").split()
     form = f'{{{{.Name}}}} {{{{index .Config.Labels "{label}"}}}}'
-    asked = ["podman", "container", "inspect", "--format", form, *ids]
+    asked = [ENGINE, "container", "inspect", "--format", form, *ids]
     # One that goes meanwhile is left out.
     told = subprocess.run(asked, capture_output=True, text=True, check=False).stdout if ids else ""
-    return dict(line.split(maxsplit=1) for line in told.splitlines())
+    return dict(line.lstrip("/").split(maxsplit=1) for line in told.splitlines())
 
 
 def containers_of(endpoint: str) -> list[str]:
@@ -156,5 +187,5 @@ def containers_of(endpoint: str) -> list[str]:
 def engine_says(*words: str) -> str:
     """Raises CalledProcessError."""
     return subprocess.run(
-        ["podman", *words], capture_output=True, text=True, check=True
+        [ENGINE, *words], capture_output=True, text=True, check=True
     ).stdout.strip()

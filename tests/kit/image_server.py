@@ -5,6 +5,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
+import errno
 import json
 import os
 import signal
@@ -43,6 +46,62 @@ def capabilities() -> dict[str, str]:
     return {name: value.strip() for name, _, value in fields}
 
 
+def limits() -> dict[str, str]:
+    """Of its control group, of either version."""
+    groups, found = Path("/sys/fs/cgroup"), {}
+    for name, places in {
+        "processes": ("pids/pids.max", "pids.max"),
+        "memory": ("memory/memory.limit_in_bytes", "memory.max"),
+        "cpu": ("cpu/cpu.cfs_quota_us", "cpu.max"),
+    }.items():
+        found[name] = next(
+            (groups / each).read_text().split()[0] for each in places if (groups / each).exists()
+        )
+    return found
+
+
+def tried(what: str) -> str:
+    """A call that takes a right which the container should not have."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    calls = {
+        "mount": lambda: libc.mount(b"none", b"/tmp", b"tmpfs", 0, None),
+        "unshare": lambda: libc.unshare(0x10000000 | 0x40000000),
+        "device": lambda: libc.mknod(b"/tmp/disk", 0o60600, os.makedev(254, 0)),
+    }
+    return errno.errorcode[ctypes.get_errno()] if calls[what]() else "done"
+
+
+def filled(folder: str) -> int:
+    """The MiB that a folder takes, up to 4 GiB."""
+    with contextlib.suppress(OSError), open(f"{folder}/filling", "wb", buffering=0) as file:
+        for _ in range(4096):
+            file.write(bytes(2**20))
+    return Path(folder, "filling").stat().st_size >> 20
+
+
+def hold(mib: str) -> int:
+    """Memory that four processes share since they were forked, and as much of files in memory."""
+    HELD.append(bytearray(b"x") * (int(mib) << 20))
+    Path("/dev/shm/held").write_bytes(b"x" * (int(mib) << 20))
+    for _ in range(4):
+        if os.fork() == 0:
+            while True:
+                time.sleep(3600)
+    return len(HELD[-1])
+
+
+def burn(seconds: str) -> float:
+    """Processor time of a process that has ended when this returns."""
+    child = os.fork()
+    if child == 0:
+        while time.process_time() < float(seconds):
+            pass
+        os._exit(0)
+    os.waitpid(child, 0)
+    return os.times().children_user
+
+
+HELD: list[bytearray] = []
 DOES: dict[str, Callable[[str], Any]] = {
     "facts": lambda _: {
         "argv": sys.argv[1:],
@@ -50,9 +109,16 @@ DOES: dict[str, Callable[[str], Any]] = {
         "files": {each.name: each.read_text() for each in MODEL.glob("*")},
         "environment": dict(os.environ),
         "status": capabilities(),
+        "mounts": Path("/proc/self/mounts").read_text().splitlines(),
+        "limits": limits(),
+        "devices": sorted(os.listdir("/dev")),
         "interfaces": sorted(os.listdir("/sys/class/net")),
     },
     "out": way_out,
+    "try": tried,
+    "fill": filled,
+    "hold": hold,
+    "burn": burn,
     "write": may_write,
     "take": lambda mib: len(bytearray(b"x") * (int(mib) << 20)),
     "die": lambda status: os._exit(int(status)),
@@ -126,10 +192,14 @@ def own_address() -> str:
 
 
 def main() -> None:
+    # The first process of a container has no default action for signals.
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
     print("the server begins", flush=True)
     if "END_WITH" in os.environ:
         print("there is no such weights file", flush=True)
         sys.exit(int(os.environ["END_WITH"]))
+    if "WRITES_FIRST" in os.environ:
+        Path(os.environ["WRITES_FIRST"]).write_text("mine")
     if os.environ.get("SAGEMAKER_MULTI_MODEL") == "true":
         models = str(Path(__file__).with_name("multi_model_server.py"))
         os.execv(sys.executable, [sys.executable, models, "8080", "0.0.0.0"])

@@ -5,23 +5,40 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import fcntl
 import itertools
+import json
 import os
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.kit.container_images import containers, containers_of, engine, engine_says, image
+from tests.kit.container_images import (
+    ENGINE,
+    NO_ENGINE,
+    containers,
+    containers_of,
+    engine,
+    engine_says,
+    image,
+)
 from tests.kit.polling import until
 
 from penstock.artifacts.cache.cache import ArtifactCache
 from penstock.artifacts.prepare import prepare
 from penstock.artifacts.sources.source import ArtifactSettings, ArtifactSource
+from penstock.core.machine.containers import ContainerWallsSpec
 from penstock.errors import ModelError, PenstockError
 from penstock.runtimes.base import LoadContext, Payload, PayloadReply, PayloadRuntime
-from penstock.runtimes.container.command import MODEL, RunSpec, parted, run_options
+from penstock.runtimes.container.command import (
+    MODEL,
+    RunSpec,
+    container_environment,
+    parted,
+    run_options,
+)
 from penstock.runtimes.container.settings import ContainerSettings
 from penstock.runtimes.loader import load_payload_runtime
 from penstock.runtimes.workers.memory import adopted, child_pids
@@ -47,10 +64,35 @@ def test_a_container_has_no_right_and_no_port_that_it_does_not_need() -> None:
 
 
 def test_limits_and_isolation_are_asked_for() -> None:
-    found = pairs(replace(SPEC, memory_bytes=100 * MIB, isolated=True, capabilities=("SETUID",)))
+    walls = ContainerWallsSpec(capabilities=("SETUID",))
+    found = pairs(replace(SPEC, memory_bytes=100 * MIB, isolated=True, walls=walls))
     assert {("--memory", "104857600"), ("--memory-swap", "104857600")} <= found
     assert {("--network", "none"), ("--cap-add", "SETUID"), ("--shm-size", "52428800")} <= found
     assert "--publish" not in {name for name, _ in found}
+
+
+def test_it_writes_to_memory_alone() -> None:
+    options = run_options(replace(SPEC, memory_bytes=100 * MIB, volumes=("/data", MODEL)))
+    assert "--read-only" in options
+    places = {value for name, value in itertools.pairwise(options) if name == "--tmpfs"}
+    rights = "rw,exec,nosuid,nodev,mode=1777,size=52428800"
+    assert places == {f"{each}:{rights}" for each in ("/tmp", "/var/tmp", "/run", "/data")}
+    with pytest.raises(ModelError, match="volume '/a:size=9g'"):
+        run_options(replace(SPEC, volumes=("/a:size=9g",)))
+
+
+def test_a_writable_root_may_have_a_size() -> None:
+    open_root = replace(SPEC, walls=ContainerWallsSpec(root="writable"))
+    assert not {"--read-only", "--tmpfs", "--storage-opt"} & {*run_options(open_root)}
+    bounded = ContainerWallsSpec(root="writable", root_bytes=9)
+    assert ("--storage-opt", "size=9") in pairs(replace(SPEC, walls=bounded))
+
+
+def test_caches_of_libraries_are_where_a_container_may_write() -> None:
+    cache = "XDG_CACHE_HOME"
+    assert container_environment({}, (), offline=False)[cache] == "/tmp/.cache"
+    assert cache not in container_environment({}, (cache,), offline=False), "the image says it"
+    assert container_environment({cache: "/x"}, (), offline=False)[cache] == "/x"
 
 
 def test_a_comma_in_a_path_parts_no_options() -> None:
@@ -82,7 +124,7 @@ class Heard:
     def lane_failed(self, lane: int, error: PenstockError) -> None: ...
 
 
-def context(folder: Path, *, by: str = "podman", **more: object) -> LoadContext:
+def context(folder: Path, *, by: str = ENGINE, **more: object) -> LoadContext:
     engine()
     settings = ArtifactSettings(containers=ContainerSettings(engine=by, owner="of-tests"))
     found = prepare(ArtifactSource(image=image()), ArtifactCache(folder / "cache"), settings)
@@ -213,8 +255,77 @@ async def test_what_it_prints_by_the_megabyte_holds_nobody_up(tmp_path: Path) ->
         assert (await said(runtime, b"x")).error is None
 
 
-async def test_accelerators_are_refused_by_name(tmp_path: Path) -> None:
+CDI = Path("/var/run/cdi")
+
+
+@pytest.fixture
+def devices() -> Iterator[None]:
+    """Two devices under the names of NVIDIA's, each a node and a variable; there is no GPU here."""
+    engine()
+    if ENGINE != "podman" or os.geteuid() or any(CDI.glob("*nvidia*")):
+        pytest.skip(NO_ENGINE.format("names of devices are made for Podman of root, beside no GPU"))
+    CDI.mkdir(exist_ok=True)
+    names = [
+        {
+            "name": name,
+            "containerEdits": {
+                "env": [f"DEVICE_{name}=given"],
+                "deviceNodes": [{"path": f"/dev/gpu{name}", "hostPath": "/dev/null"}],
+            },
+        }
+        for name in "01"
+    ]
+    told = {"cdiVersion": "0.3.0", "kind": "nvidia.com/gpu", "devices": names}
+    with (CDI / "penstock-tests.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # two files that name a device cancel each other
+        file = CDI / "penstock-tests.json"
+        file.write_text(json.dumps(told))
+        try:
+            yield
+        finally:
+            file.unlink()
+
+
+@pytest.mark.usefixtures("devices")
+async def test_it_has_exactly_the_devices_of_its_instance(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+    environment = {"NVIDIA_VISIBLE_DEVICES": "all"}
+    async with running(context(tmp_path, accelerators=1, environment=environment), Heard()) as one:
+        facts = json.loads((await said(one, b"!facts")).body)
+        variables = facts["environment"]
+        assert variables["DEVICE_1"] == "given"
+        assert "DEVICE_0" not in variables
+        assert variables["NVIDIA_VISIBLE_DEVICES"] == "void", "NVIDIA's runtime gives none besides"
+        assert [each for each in facts["devices"] if "gpu" in each] == ["gpu1"]
+
+
+@pytest.mark.usefixtures("devices")
+async def test_two_containers_of_an_instance_have_a_device_each(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
+    one_device = context(tmp_path, accelerators=1)
+    another = replace(one_device, endpoint_name="other")
+    async with running(one_device, Heard()) as one, running(another, Heard()) as other:
+        seen = [json.loads((await said(each, b"!facts")).body) for each in (one, other)]
+        found = [{"DEVICE_0", "DEVICE_1"} & each["environment"].keys() for each in seen]
+        assert found == [{"DEVICE_0"}, {"DEVICE_1"}]
+
+
+@pytest.mark.usefixtures("devices")
+async def test_a_device_that_no_specification_names_is_refused_with_the_way_to_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "7")
     with pytest.raises(ModelError) as caught:
         async with running(context(tmp_path, accelerators=1), Heard()):
             pass
-    assert caught.value.code == "container-accelerators"
+    assert "unresolvable CDI devices nvidia.com/gpu=7" in caught.value.message
+    assert "nvidia-ctk cdi generate" in caught.value.hint
+
+
+def test_docker_is_told_of_devices_by_its_own_option() -> None:
+    found = pairs(replace(SPEC, docker=True, devices=("0", "2")))
+    assert ("--gpus", '"device=0,2"') in found

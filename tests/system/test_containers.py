@@ -11,7 +11,14 @@ from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError, EventStreamError
-from tests.kit.container_images import containers, containers_of, engine, engine_says, image
+from tests.kit.container_images import (
+    ENGINE,
+    containers,
+    containers_of,
+    engine,
+    engine_says,
+    image,
+)
 from tests.kit.load import Load
 from tests.kit.polling import wait_until
 from tests.kit.servers import Server, penstock, up
@@ -291,12 +298,14 @@ def test_what_a_killed_instance_left_behind_the_next_one_removes(server: Server)
     server.delete("left")
 
 
-def test_a_server_says_which_engine_it_found(server: Server, tmp_path: Path) -> None:
-    version = engine_says("version", "--format", "{{.Client.Version}}")
-    wait_until(lambda: f"containers: podman {version}" in server.log(), "the line", 30)
-    toml = tmp_path / "off.toml"
-    toml.write_text('[containers]\nengine = "off"\n')
-    with up(tmp_path, "--config", str(toml)) as off:
+def test_a_server_says_which_engine_it_found(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    form = "{{.Server.Version}}" if ENGINE == "docker" else "{{.Client.Version}}"
+    version = engine_says("version", "--format", form)
+    wait_until(lambda: f"containers: {ENGINE} {version}" in server.log(), "the line", 30)
+    monkeypatch.setenv("PENSTOCK_CONTAINERS_ENGINE", "off")
+    with up(tmp_path) as off:
         wait_until(lambda: "containers: images are not run" in off.log(), "the line", 30)
         client = off.client("sagemaker")
         client.create_model(ModelName="m", PrimaryContainer={"Image": image()})

@@ -25,6 +25,7 @@ import typer
 from penstock.cli import options
 from penstock.cli.output import print_json, print_table
 from penstock.config import FLEET_LOCAL, ServerConfig
+from penstock.core.machine.containers import READ_ONLY
 from penstock.core.machine.images import registry_of
 from penstock.core.request.host_gate import ANY, is_host, normal_origin
 from penstock.errors import CallerError
@@ -259,6 +260,13 @@ def _check_names(config: ServerConfig) -> None:
         if not registry_of(pattern):
             allowed = "allowed: a registry and a pattern of names in it, as docker.io/library/*"
             raise _invalid("containers.pull", pattern, allowed, ())
+    for place in config.containers.scratch:
+        if not place.startswith("/") or set(place) & set(":,"):
+            allowed = "allowed: paths as containers have them, as /var/cache/nginx"
+            raise _invalid("containers.scratch", place, allowed, ())
+    if config.containers.root_gib and config.containers.root == READ_ONLY:
+        allowed = 'it bounds what is written to a root that is "writable" (containers.root)'
+        raise _invalid("containers.root_gib", config.containers.root_gib, allowed, ())
 
 
 def _invalid(path: str, value: object, allowed: str, known: typing.Iterable[str]) -> CallerError:

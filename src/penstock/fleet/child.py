@@ -48,6 +48,7 @@ class Child:
         self.address = ""  #: the address that the child reported, where it chose the port
         self.asked_to_stop = False
         self.guest = False
+        self.devices: tuple[str, ...] = ()  #: its accelerators
         self.stood_still = False
         self.ended: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self.forgotten = asyncio.Event()

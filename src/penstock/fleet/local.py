@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from penstock.cleanup import shielded
+from penstock.core.machine.devices import choose_devices
 from penstock.core.machine.guest_start import TIMEOUT, GuestStart, GuestStartSpec
 from penstock.errors import InternalError, NotNowError, logged
 from penstock.fleet import guests
@@ -98,6 +99,7 @@ class LocalFleet:
             child.become_guest()
         elif child is None:
             child = self._spawn(spec.log_path, spec.instance_id, self._command)
+        child.devices = self._free_devices(spec)
         self._children[spec.instance_id] = child
         if self._logs_task is None:
             self._logs_task = asyncio.create_task(self._bound_logs())
@@ -117,6 +119,11 @@ class LocalFleet:
             address=child.address or spec.listen or f"unix:{child.socket}",
             pid=child.process.pid,
         )
+
+    def _free_devices(self, spec: InstanceSpec) -> tuple[str, ...]:
+        held = {each for child in self._children.values() for each in child.devices}
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+        return choose_devices(spec.instance_type.resources.accelerators, held, visible)
 
     async def _broken_off(self, instance_id: str, child: Child) -> None:
         if child.guest:  # freeing its memory takes our processor time
@@ -217,6 +224,7 @@ class LocalFleet:
                 "cores": _cores(spec),
                 "memory_bytes": spec.instance_type.resources.memory_bytes,
                 "accelerators": spec.instance_type.resources.accelerators,
+                **({"devices": child.devices} if child.devices else {}),
                 "cache_dir": str(spec.cache_dir),
                 **({"log_path": str(child.log_path)} if warm else {}),
                 **spec.settings,

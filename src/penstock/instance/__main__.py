@@ -54,6 +54,8 @@ def main() -> int:
         settings = InstanceSettings.from_line(settings_line(sys.stdin.buffer))
         if settings.log_path is not None:
             _write_to(settings.log_path)
+        if settings.devices:  # no library has looked yet
+            os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(settings.devices)
         pipeline_platform.tell(settings.platform)
         if settings.identity is not None:
             from penstock.artifacts.sources import server_files  # noqa: PLC0415 - not of this machine's

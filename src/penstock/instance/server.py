@@ -60,7 +60,8 @@ from penstock.instance.settings import InstanceSettings, imported_since
 from penstock.instance.transform.transforms import Transforms
 from penstock.instance.warm_up import load
 from penstock.metrics.loop_lag import LoopLag
-from penstock.runtimes.workers.memory import tree_pids
+from penstock.runtimes.workers.control_group import used_by
+from penstock.runtimes.workers.memory import adopted, tree_pids
 from penstock.wire import frames
 
 if TYPE_CHECKING:
@@ -392,14 +393,7 @@ class InstanceServer:
                     **_code_metrics(copy, loaded),
                     "proof": loaded.proof.to_dict() if loaded.proof is not None else None,
                     "build": loaded.build.to_dict() if loaded.build is not None else None,
-                    "workers": [
-                        {
-                            "pid": pid,
-                            "rss_bytes": sum(map(resident_bytes, tree_pids(pid))),
-                            "cpu_s": sum(map(cpu_s, tree_pids(pid))),
-                        }
-                        for pid in pids
-                    ],
+                    "workers": [_used_by(pid) for pid in pids],
                 }
             )
         pid = os.getpid()
@@ -529,6 +523,19 @@ def _written(reply: dict[str, Any]) -> bytes:
             hint="Look for characters that are not UTF-8 in model.yaml and the files beside it.",
         )
         return orjson.dumps({"error": told.to_dict()})
+
+
+def _used_by(pid: int) -> dict[str, float]:
+    """Memory and time of a copy's process and of all below it; of a container by its group."""
+    group = used_by(pid) if pid in adopted else None
+    if group is not None:
+        return {"pid": pid, "rss_bytes": group.memory_bytes, "cpu_s": group.cpu_s}
+    pids = tree_pids(pid)
+    return {
+        "pid": pid,
+        "rss_bytes": sum(map(resident_bytes, pids)),
+        "cpu_s": sum(map(cpu_s, pids)),
+    }
 
 
 def _code_metrics(copy: AnyCopy, loaded: Any) -> dict[str, Any]:

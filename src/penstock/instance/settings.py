@@ -42,6 +42,7 @@ class InstanceSettings:
     cores: float
     memory_bytes: int  #: 0 = not limited
     accelerators: int = 0
+    devices: tuple[str, ...] = ()  #: which these are; (): what CUDA_VISIBLE_DEVICES says
     cache_dir: Path  #: artifacts and compiled blobs, shared by the instances of a machine
     artifact: ArtifactSettings = field(default_factory=ArtifactSettings)
     #: Folder for notes about models of hosts, which the server reads if the instance dies; None: no

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 import numpy as np
 
+from penstock.core.machine.containers import ContainerWallsSpec
 from penstock.errors import PenstockError
 from penstock.runtimes.infer_metadata import InferMetadata
 
@@ -183,7 +184,7 @@ class LoadContext:
     called_as: str = ""  #: its name among these; "" = its own
     #: Stands for the server in the labels of its containers, as `container.settings` says
     container_owner: str = ""
-    container_capabilities: tuple[str, ...] = ()  #: those that its containers keep
+    container_walls: ContainerWallsSpec = field(default_factory=ContainerWallsSpec)
     hostname: str = ""  #: its name among several containers of a model; "" = it is none
 
     @property

@@ -82,5 +82,6 @@ def died_of_it(past: Past) -> ModelError:
         "model-worker-died",
         f"The model's process ended on this request, {past.deaths + past.company_deaths} times.",
         hint="Look into the endpoint's log.",
-        original_message="the model's process ended while it had this request",
+        original_message="the model's process ended while it had this request, or closed its"
+        " connection",
     )

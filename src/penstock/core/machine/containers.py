@@ -6,7 +6,7 @@ the attendant by process id and start time, so that a later process with the sam
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -17,6 +17,9 @@ OFF: Final = "off"
 ENGINES: Final = ("podman", "docker")
 CHOICES: Final = (AUTO, *ENGINES, OFF)
 
+#: What must be limited for every container, by the kernel's names of its controllers.
+LIMITS: Final = ("memory", "pids")
+
 #: What starts beside the container (the engine's client, the attendant and its child: some 50 MiB),
 #: and what the instance's own process grows by. A container that had all the rest would push the
 #: instance over its limit before it meets its own.
@@ -25,6 +28,14 @@ _BESIDE_BYTES: Final = 96 * 2**20
 _MEMORY_BYTES_MIN: Final = 32 * 2**20
 #: Room for the threads of libraries of models on any machine, and far from enough for a fork bomb.
 PROCESSES_MAX: Final = 4096
+#: Folders that programs write to on any machine: they are in memory where the root is read-only.
+SCRATCH: Final = ("/tmp", "/var/tmp", "/run")  # noqa: S108 - a container's own
+READ_ONLY: Final = "read-only"
+WRITABLE: Final = "writable"
+ROOTS: Final = (READ_ONLY, WRITABLE)
+#: Of its memory, what each such folder takes at most, as the kernel gives a tmpfs.
+_SCRATCH_SHARE: Final = 0.5
+_SCRATCH_BYTES: Final = 2**30  #: the same, for a container whose memory is not limited
 _KILLED: Final = 137  #: 128 + SIGKILL, as a shell reports it
 
 
@@ -49,6 +60,18 @@ class EngineDecision:
     engine: str
     reason: str
     words: str  #: for people
+
+
+def cannot_limit(controllers: Collection[str]) -> str:
+    """The fault of an engine that has these controllers of control groups; "" = none. Without root
+    it mostly has none, and then starts containers that have no limit at all."""
+    missing = [each for each in LIMITS if each not in controllers]
+    if not missing:
+        return ""
+    return (
+        f"it can't limit {' and '.join(missing)} of containers for this user: that takes root, or"
+        " cgroups v2 that are delegated to the user (systemd does that)"
+    )
 
 
 def candidates(choice: str) -> tuple[str, ...]:
@@ -81,6 +104,29 @@ def container_memory_bytes(instance_bytes: int, own_bytes: int) -> int:
     return max(instance_bytes - own_bytes - _BESIDE_BYTES, _MEMORY_BYTES_MIN)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContainerWallsSpec:
+    """What the operator lets all containers of a server do; described in
+    `config.ContainersConfig`."""
+
+    capabilities: tuple[str, ...] = ()
+    root: str = READ_ONLY
+    root_bytes: int = 0  #: most that one writes to a writable root; 0 = not bounded
+    scratch: tuple[str, ...] = ()
+
+    def in_memory(self, volumes: Iterable[str]) -> tuple[str, ...]:
+        """The folders of a container that are in its memory, sorted. `volumes`: those that its
+        image declares; an engine would put them on the disk, without a bound."""
+        if self.root == READ_ONLY:
+            return tuple(sorted({*SCRATCH, *self.scratch, *volumes}))
+        return tuple(sorted({*self.scratch, *(volumes if self.root_bytes else ())}))
+
+
+def scratch_bytes(memory_bytes: int) -> int:
+    """The size of one folder in memory. Whatever is in it counts as the container's memory, too."""
+    return int(memory_bytes * _SCRATCH_SHARE) if memory_bytes else _SCRATCH_BYTES
+
+
 def why_it_ended(status: int, *, out_of_memory: bool, memory_bytes: int) -> str:
     """What a container's exit status says. Engines don't always notice that the kernel killed one
     for its memory, so a kill of unknown origin names the limit, too."""
@@ -90,6 +136,29 @@ def why_it_ended(status: int, *, out_of_memory: bool, memory_bytes: int) -> str:
     if status == _KILLED:
         return f"the container was killed (SIGKILL){f', maybe beyond {limit}' if limit else ''}"
     return f"the container ended with status {status}"
+
+
+#: Names of processors that kernel and images spell otherwise.
+_ARCHITECTURES: Final = {"x86_64": "amd64", "aarch64": "arm64"}
+
+
+def why_unfit(image: ImageObserved, machine: str) -> str:
+    """What in the image explains that its container ended at once; "" = nothing. `machine`: as the
+    kernel names it."""
+    here = _ARCHITECTURES.get(machine, machine)
+    if image.architecture not in ("", here):
+        return f"; the image is for {image.architecture}, and this machine runs {here}"
+    return "" if image.entry else "; the image has no entry point, so `serve` itself was started"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImageObserved:
+    """What an image says of itself."""
+
+    architecture: str = ""  #: as Go names it: amd64, arm64; "" = not known
+    entry: bool = True  #: it has an entry point
+    variables: tuple[str, ...] = ()  #: names of those that it sets
+    volumes: tuple[str, ...] = ()  #: folders that it declares
 
 
 @dataclass(frozen=True, slots=True)

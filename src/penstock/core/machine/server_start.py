@@ -32,6 +32,14 @@ class HealthObserved:
     status: int | None = None  #: its answer; None: nobody listens, or no answer came
     elsewhere: tuple[str, ...] = ()  #: "address:port" of its other listening sockets
     serves_elsewhere: bool = False  #: one of those answered as the wanted server would
+    words: str = ""  #: how its answer begins, or why there is none although somebody listens
+
+    def answer_of(self, path: str) -> str:
+        """For people; "" = nobody listens."""
+        if self.status is None:
+            return f"{path} {self.words}" if self.words else ""
+        said = f": {self.words}" if self.words else ""
+        return f"{path} answered {self.status}{said}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -179,7 +179,7 @@ def for_throughput(description: ModelDescription, cores: float) -> ModelDescript
 _LOG = logging.getLogger(__name__)
 
 #: Extra time for runtimes that watch the time themselves: their errors are more precise.
-_STORY_S = 5.0
+_STORY_S = 9.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -253,7 +253,7 @@ async def prepared(
         response_cache_bytes=settings.artifact.response_cache_bytes,
         rate_limit=settings.artifact.rate_limit,
         container_owner=settings.artifact.containers.owner,
-        container_capabilities=settings.artifact.containers.capabilities,
+        container_walls=settings.artifact.containers.walls,
         hostname=call.hostname,
     )
     await asyncio.to_thread(isolated.check, context)

@@ -22,6 +22,7 @@ from pathlib import Path
 
 from penstock.compile.serving import compiling_pids
 from penstock.runtimes.environments.installer import installing_pids
+from penstock.runtimes.workers.control_group import used_by
 from penstock.runtimes.workers.memory import adopted, own_bytes, tree_pids
 
 LOOK_EVERY_S = 0.5
@@ -53,7 +54,10 @@ class MemoryUse:
         """Measures, and returns `model_bytes`."""
         # Exempt ids are read first: a process that is exempt at that time has no child that counts.
         exempt = {pid for each in self._exempt() for pid in tree_pids(each)}
-        sizes = {pid: own_bytes(pid) for root in (os.getpid(), *adopted) for pid in tree_pids(root)}
+        groups = {root: used_by(root) for root in list(adopted)}
+        whole = {root: group.memory_bytes for root, group in groups.items() if group is not None}
+        roots = (os.getpid(), *(root for root in groups if root not in whole))
+        sizes = whole | {pid: own_bytes(pid) for root in roots for pid in tree_pids(root)}
         self.own_bytes = sum(sizes.values())
         self.model_bytes = sum(size for pid, size in sizes.items() if pid not in exempt)
         self.model_bytes_max = max(self.model_bytes_max, self.model_bytes)

@@ -14,11 +14,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+import orjson
+
 from penstock.core.machine.containers import (
+    LIMITS,
     ContainerObserved,
     EngineDecision,
     EngineObserved,
+    ImageObserved,
     candidates,
+    cannot_limit,
     choose_engine,
     left_behind,
 )
@@ -31,12 +36,10 @@ ATTENDANT: Final = "penstock.attendant"  #: label: the process that removes the 
 
 #: A daemon that starts takes some seconds; one that answers nothing for longer is of no use.
 _ANSWER_S_MAX: Final = 30.0
+#: What can be limited -> its name in what Docker says of itself.
+_DOCKERS: Final = {"memory": "MemoryLimit", "pids": "PidsLimit"}
 _LOOK_S_MAX: Final = 10.0  #: for whether it works at all: a server that ends waits for that
 _CAP_SYS_ADMIN: Final = 1 << 21
-_VERSION: Final = {
-    "podman": ("info", "--format", "{{.Version.Version}}"),
-    "docker": ("version", "--format", "{{.Server.Version}}"),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +60,26 @@ class _EngineAnswer:
 def decide(settings: ContainerSettings) -> EngineDecision:
     """Which engine runs images on this machine, or why none does."""
     installed = [name for name in candidates(settings.engine) if shutil.which(name)]
-    seen = []
-    for name in installed:
-        answer = _ask([name, *_VERSION[name]], s_max=_LOOK_S_MAX)
-        seen.append(EngineObserved(name, answer.text, answer.fault))
-    return choose_engine(settings.engine, seen)
+    return choose_engine(settings.engine, [look_at(name) for name in installed])
+
+
+def look_at(program: str) -> EngineObserved:
+    """Whether it works, and can limit what containers take."""
+    name = Path(program).name
+    answer = _ask([program, "info", "--format", "{{json .}}"], s_max=_LOOK_S_MAX)
+    if answer.fault:
+        return EngineObserved(name, fault=answer.fault)
+    try:
+        told = orjson.loads(answer.text)
+        if name == "podman":
+            limits = told["host"]["cgroupControllers"] or ()
+            return EngineObserved(name, told["version"]["Version"], cannot_limit(limits))
+        for error in told.get("ServerErrors") or ():
+            return EngineObserved(name, fault=error)
+        limits = [each for each in LIMITS if told[_DOCKERS[each]]]
+        return EngineObserved(name, told["ServerVersion"], cannot_limit(limits))
+    except (orjson.JSONDecodeError, KeyError, TypeError):
+        return EngineObserved(name, fault="what it says of itself can't be read")
 
 
 def find_image(settings: ContainerSettings, image: str) -> Image | None:
@@ -85,6 +103,23 @@ def find_in(program: str, image: str) -> Image | None:
         return None
     image_id, *digests = found.text.split()
     return Image(program, image_id, resolved(image, image_id, digests))
+
+
+def look_into(program: str, image_id: str) -> ImageObserved:
+    """What the image says of itself; nothing where the engine has it no more."""
+    form = '{"architecture":{{json .Architecture}},"config":{{json .Config}}}'
+    found = _ask([program, "image", "inspect", "--format", form, image_id])
+    try:
+        told = orjson.loads(found.text)
+    except orjson.JSONDecodeError:
+        return ImageObserved()
+    config = told["config"] or {}
+    return ImageObserved(
+        architecture=told["architecture"] or "",
+        entry=bool(config.get("Entrypoint")),
+        variables=tuple(each.partition("=")[0] for each in config.get("Env") or ()),
+        volumes=tuple(sorted(config.get("Volumes") or ())),
+    )
 
 
 def remove_image(program: str, image: str) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import platform
 import secrets
 import socket
 import subprocess
@@ -22,7 +23,14 @@ from typing import Final
 import orjson
 
 from penstock.cleanup import shielded
-from penstock.core.machine.containers import container_memory_bytes, why_it_ended
+from penstock.core.machine.container_hints import what_to_do
+from penstock.core.machine.containers import (
+    ImageObserved,
+    container_memory_bytes,
+    why_it_ended,
+    why_unfit,
+)
+from penstock.core.machine.devices import choose_devices
 from penstock.core.machine.server_start import HealthObserved
 from penstock.errors import ModelError, PenstockError
 from penstock.runtimes.base import LoadContext
@@ -45,6 +53,8 @@ from penstock.runtimes.workers.memory import adopted, own_bytes, tree_pids
 _ATTENDANT: Final = str(Path(__file__).with_name("attendant.py"))
 #: Of its log, what a reason quotes: a FailureReason has room for 1,024 characters.
 _LINES_QUOTED, _LINE_CHARS_MAX = 5, 120
+_DEVICES: Final = "CUDA_VISIBLE_DEVICES"
+_held: Final[dict[int, tuple[str, ...]]] = {}  #: accelerators of this instance's containers
 _MULTI_MODEL: Final = "SAGEMAKER_MULTI_MODEL"
 #: Until the container runs, s between two moments at which the log may get a line.
 _STARTS_S: Final = 1.0
@@ -72,6 +82,8 @@ class ContainerServer(ForeignServer):
         self._scratch: Path | None = None
         self._free_port, self.port = self.port, PORT_INSIDE
         self.at = replace(server_at(PORT_INSIDE), opened=self._opened)
+        self._image = ImageObserved()
+        self._hint = ""
         self._container_pid = 0  #: of its first process; 0 = not known, or ended
 
     async def start(self, environment: Mapping[str, str], walls: Walls | None) -> None:
@@ -82,14 +94,14 @@ class ContainerServer(ForeignServer):
                 f"{self._name}: the model names no image that a container engine here has",
                 hint="Name it as Image in CreateModel; it is run where the engine has it.",
             )
-        if context.accelerators:
-            raise ModelError(
-                "container-accelerators",
-                f"{self._name}: containers get no accelerators here",
-                hint="Choose an instance type without accelerators.",
-            )
-        self._spec = spec = self._planned()
+        self._image, spec = await asyncio.gather(
+            asyncio.to_thread(engine.look_into, self._engine, context.description.image),
+            asyncio.to_thread(self._planned),
+        )
+        devices = _free_devices(context.accelerators)
+        self._spec = spec = replace(spec, volumes=self._image.volumes, devices=devices)
         self._attend(spec)
+        _held[id(self)] = devices
         try:
             await self._begin("the container")
         except ModelError as error:
@@ -104,7 +116,15 @@ class ContainerServer(ForeignServer):
             self._context.log(f"removed the container {name}, which was left behind")
 
     def _planned(self) -> RunSpec:
+        """Raises ModelError where the engine would start it without its limits."""
         context, owner = self._context, self._context.container_owner
+        seen = None if os.geteuid() == 0 else engine.look_at(self._engine)
+        if seen is not None and seen.fault:
+            raise ModelError(
+                "container-engine",
+                f"{self._name}: the container can't be started: {seen.words}",
+                hint="Mend that, or let another engine run it (containers.engine).",
+            )
         own = sum(own_bytes(pid) for pid in tree_pids(os.getpid()))
         several = context.variables.get(_MULTI_MODEL) == "true"
         if several:  # the image's user may be any; folders above are still the server's alone
@@ -112,6 +132,7 @@ class ContainerServer(ForeignServer):
         has_files = any(context.model_dir.iterdir())
         return RunSpec(
             image=context.description.image,
+            docker=Path(self._engine).name == "docker",
             name=f"penstock-{owner[:8]}-{secrets.token_hex(6)}",
             owner=owner,
             copy_name=self._name,
@@ -121,14 +142,16 @@ class ContainerServer(ForeignServer):
             isolated=context.network_isolated,
             memory_bytes=container_memory_bytes(context.memory_bytes_max, own),
             cores=context.cores,
-            capabilities=context.container_capabilities,
+            walls=context.container_walls,
             hostname=context.hostname,
         )
 
     def _attend(self, spec: RunSpec) -> None:
         """Raises ModelError for variables that can't be passed."""
         client = for_engines()
-        variables = container_environment(self._context.variables, offline=self._context.offline)
+        variables = container_environment(
+            self._context.variables, self._image.variables, offline=self._context.offline
+        )
         env_file, passed = parted(variables, client)
         limit = why_it_ended(1, out_of_memory=True, memory_bytes=spec.memory_bytes)
         if self._ours:
@@ -172,6 +195,7 @@ class ContainerServer(ForeignServer):
 
     def _heard(self, line: str) -> None:
         self._lines.append(line[:_LINE_CHARS_MAX])
+        self._hint = self._hint or what_to_do(line)
         self._context.log(line)
 
     async def _quoting(self, error: ModelError) -> ModelError:
@@ -180,7 +204,7 @@ class ContainerServer(ForeignServer):
         lines = [each for each in self._lines if each.strip()]
         text = "\n".join(lines)
         said = f" Its log ends with:\n{text}" if lines else " It wrote no log."
-        return ModelError(error.code, f"{error.message}.{said}", hint=error.hint)
+        return ModelError(error.code, f"{error.message}.{said}", hint=self._hint or error.hint)
 
     def _pids(self) -> list[int]:
         return super()._pids() + ([self._container_pid] if self._container_pid else [])
@@ -200,7 +224,7 @@ class ContainerServer(ForeignServer):
             await asyncio.wait_for(self._sockets.wait_known(), _STARTS_S)
         except TimeoutError:
             return HealthObserved()
-        return HealthObserved(await self._asked(self.at))
+        return await self._asked(self.at)
 
     async def _opened(self) -> socket.socket:
         assert self._sockets is not None
@@ -211,13 +235,23 @@ class ContainerServer(ForeignServer):
         adopted.add(pid)
 
     def _last_seen(self) -> str:
-        if self._seen.status is None:
-            return f"nothing answers on port {PORT_INSIDE} of the container yet"
-        return super()._last_seen()
+        nothing = f"nothing answers on port {PORT_INSIDE} of the container yet"
+        return self._seen.answer_of(self.path) or nothing
 
     def _end_of(self, program: str, status: int) -> str:
         memory_bytes = self._spec.memory_bytes if self._spec is not None else 0
-        return why_it_ended(status, out_of_memory=False, memory_bytes=memory_bytes)
+        ended = why_it_ended(status, out_of_memory=False, memory_bytes=memory_bytes)
+        if self._healthy or not status:
+            return ended
+        return f"{ended}{why_unfit(self._image, platform.machine())}"
+
+    async def close(self) -> None:
+        """One that was never ready has nothing to finish, and its reason is waited for."""
+        if not self._healthy and self._process is not None:
+            self._closed = True
+            self.kill()
+            await self._gone.wait()
+        await super().close()
 
     def _exited(self) -> None:
         adopted.discard(self._container_pid)
@@ -226,9 +260,19 @@ class ContainerServer(ForeignServer):
             self._sockets.close()
         if self._scratch is not None:
             remove_scratch(self._scratch)
+        _held.pop(id(self), None)
         super()._exited()
         status = self._status() or 0
         if self._healthy and not self._closed:
             self._context.log(f"penstock: {self._end_of('', status)}")
         if status < 0 and self._spec is not None:  # killed: it removed nothing
             self._loop.run_in_executor(None, engine.remove, self._engine, self._spec.name)
+
+
+def _free_devices(count: int) -> tuple[str, ...]:
+    """Those that no container of this instance has, while there are some: the containers of one
+    model share them all."""
+    visible = os.environ.get(_DEVICES) or ",".join(map(str, range(count)))
+    others = {each for held in _held.values() for each in held}
+    free = choose_devices(count, others, visible)
+    return free if len(free) == count else choose_devices(count, (), visible)

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from penstock.config import ServerConfig
-from penstock.core.machine.containers import OFF
+from penstock.core.machine.containers import OFF, ContainerWallsSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerSettings:
-    """The first three fields are described in `config.ContainersConfig`."""
+    """Fields without a description are described in `config.ContainersConfig`."""
 
     engine: str = OFF
-    capabilities: tuple[str, ...] = ()
+    walls: ContainerWallsSpec = field(default_factory=ContainerWallsSpec)
     pull: tuple[str, ...] = ()
     #: Stands for the server, in the label of its containers: servers of one machine remove only
     #: their own.
@@ -26,7 +26,12 @@ class ContainerSettings:
         place = os.path.realpath(config.state_dir)
         return cls(
             engine=config.containers.engine,
-            capabilities=tuple(config.containers.capabilities),
+            walls=ContainerWallsSpec(
+                capabilities=tuple(config.containers.capabilities),
+                root=config.containers.root,
+                root_bytes=int(config.containers.root_gib * 2**30),
+                scratch=tuple(config.containers.scratch),
+            ),
             pull=tuple(config.containers.pull),
             owner=hashlib.sha256(place.encode()).hexdigest()[:16],
         )

@@ -17,6 +17,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -34,6 +35,7 @@ from penstock.wire.http_client import HttpAnswer, HttpClientSpec, fetch, request
 
 PING: Final = "/ping"
 _PING_TIMEOUT_S = 2.0  #: as in AWS
+_SAID_BYTES_MAX: Final = 100  #: of an answer to that, what people are told
 _TERM_GRACE_S = 5.0
 #: s after the start from which sockets are looked at: sooner it is mostly still loading.
 _SOCKETS_AFTER_S: Final = 1.0
@@ -231,15 +233,16 @@ class ForeignServer(WatchedProcess):
         raise ModelError("process-ended", words, hint=_LOG_HINT)
 
     async def _look(self, *, sockets: bool) -> HealthObserved:
-        status = await self._asked(self.at)
-        if status is not None or not sockets:
-            return HealthObserved(status)
+        seen = await self._asked(self.at)
+        if seen.status is not None or not sockets:
+            return seen
         assert self._process is not None
         found = await asyncio.to_thread(_listening_of, self._process.pid)
         others = [each for each in found if each[1] != self.port or each[0] not in _REACHED]
-        serves = any([self._would_serve(await self._asked(server_at(port))) for _, port in others])
+        asked = [(await self._asked(server_at(port))).status for _, port in others]
+        serves = any([self._would_serve(status) for status in asked])
         shown = tuple(f"[{at}]:{port}" if ":" in at else f"{at}:{port}" for at, port in others)
-        return HealthObserved(None, shown, serves)
+        return replace(seen, elsewhere=shown, serves_elsewhere=serves)
 
     def _would_serve(self, status: int | None) -> bool:
         """Whether what answers at another port is the server that was meant. One that was told its
@@ -247,18 +250,23 @@ class ForeignServer(WatchedProcess):
         told = any("{port}" in part for part in self._context.description.command)
         return status == 200 or (status is not None and not told)
 
-    async def _asked(self, at: HttpClientSpec) -> int | None:
+    async def _asked(self, at: HttpClientSpec) -> HealthObserved:
         request = request_at(at, "GET", self.path, {"connection": "close"})
         try:
             answer = await fetch(at, request, timeout_s=_PING_TIMEOUT_S)
+        except TimeoutError:
+            return HealthObserved(words=f"did not answer within {_PING_TIMEOUT_S:g} s")
         except OSError:
-            return None
-        return None if answer is None else answer.status
+            return HealthObserved()
+        if answer is None:
+            return HealthObserved()
+        said = " ".join(answer.body[:_SAID_BYTES_MAX].decode("utf-8", "replace").split())
+        return HealthObserved(answer.status, words=said)
 
     def _last_seen(self) -> str:
         seen = self._seen
-        if seen.status is not None:
-            return f"{self.path} answered {seen.status}"
+        if answer := seen.answer_of(self.path):
+            return answer
         if seen.elsewhere:
             places = ", ".join(seen.elsewhere)
             return f"it listens on {places}, and {{port}} is {self.port} on {_HOST}"
