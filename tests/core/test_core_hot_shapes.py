@@ -122,7 +122,7 @@ def test_after_a_graph_the_most_frequent_shape_without_one_follows() -> None:
     hot = HotShapes(3)
     assert runs(hot, A, 32) == [A]
     assert hot.following() is None  # one is under way
-    runs(hot, B, 40)
+    runs(hot, B, 32)
     runs(hot, C, 50)
     runs(hot, D, 31)
     hot.built(A)
