@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import os
 import sys
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -20,21 +21,23 @@ from penstock.runtimes.openvino.runtime import OpenVinoRuntime
 
 def main(folder: str) -> None:
     found = detect.detect(Path(folder))
-    runtime = OpenVinoRuntime(
-        LoadContext(
-            model_dir=found.root,
-            description=found.description,
-            endpoint_name="bert",
-            variant_name="all",
-            cores=float(len(os.sched_getaffinity(0))),
-            memory_bytes_max=0,
+    with tempfile.TemporaryDirectory() as cache:
+        runtime = OpenVinoRuntime(
+            LoadContext(
+                model_dir=found.root,
+                description=found.description,
+                endpoint_name="bert",
+                variant_name="all",
+                cores=float(len(os.sched_getaffinity(0))),
+                memory_bytes_max=0,
+                cache_dir=Path(cache),
+            )
         )
-    )
 
-    def run(lane: int, ids: np.ndarray, mask: np.ndarray) -> np.ndarray:
-        return runtime.run(lane, {"input_ids": ids, "attention_mask": mask})["logits"]
+        def run(lane: int, ids: np.ndarray, mask: np.ndarray) -> np.ndarray:
+            return runtime.run(lane, {"input_ids": ids, "attention_mask": mask})["logits"]
 
-    serve(*(functools.partial(run, lane) for lane in range(runtime.lanes)))
+        serve(*(functools.partial(run, lane) for lane in range(runtime.lanes)))
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ waking loop takes an idle core, or waits for the end of the lane's time slice. T
 privilege. Threads and processes inherit it, so a thread that computes resets it.
 
 A guest, which does offline work, runs under SCHED_IDLE: every other thread goes before it, and
-takes its core at once. It is started like that (`fleet/guests.py`), and so is all that it
+takes its core at once. It is started like that (`guests.py`), and so is all that it
 starts; none of its threads chooses another policy.
 """
 
@@ -16,6 +16,7 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
+from pathlib import Path
 
 
 def wait_for_messages() -> None:
@@ -36,6 +37,15 @@ def prepare_in_background() -> None:
     _choose("SCHED_BATCH")
     with contextlib.suppress(OSError):
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 10)
+
+
+def give_a_tenth(leader: int) -> None:
+    """A process of ours, which leads a session and has just begun, gets a tenth of a core that
+    others want. Where the kernel makes a group of each session, its weight counts among them."""
+    with contextlib.suppress(OSError):
+        os.setpriority(os.PRIO_PROCESS, leader, 10)
+    with contextlib.suppress(OSError):
+        Path(f"/proc/{leader}/autogroup").write_text("10")
 
 
 def is_guest() -> bool:

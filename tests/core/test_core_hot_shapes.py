@@ -116,3 +116,29 @@ def test_never_more_graphs_than_allowed(inputs: list[tuple[str, int, int]], most
             asked = None
         hot.check_invariants()
         assert len(hot.snapshot()) <= most
+
+
+def test_after_a_graph_the_most_frequent_shape_without_one_follows() -> None:
+    hot = HotShapes(3)
+    assert runs(hot, A, 32) == [A]
+    assert hot.following() is None  # one is under way
+    runs(hot, B, 32)
+    runs(hot, C, 50)
+    runs(hot, D, 31)
+    hot.built(A)
+    assert hot.following() == C
+    hot.failed(C)
+    assert hot.following() == B
+    hot.built(B)
+    assert hot.following() is None
+    assert hot.ran(D) == D
+
+
+def test_restored_graphs_have_places_and_give_them_to_shapes_that_come_128_times() -> None:
+    hot = HotShapes(2)
+    assert [hot.restore(shape) for shape in (A, A, B, C)] == [True, False, True, False]
+    assert runs(hot, A, 100) == []
+    assert runs(hot, C, 127) == []
+    assert hot.ran(C) == C
+    assert hot.built(C) == B
+    assert hot.snapshot() == [{"shape": [[4, 16]], "runs": 128}, {"shape": [[1, 8]], "runs": 100}]

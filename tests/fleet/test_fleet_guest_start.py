@@ -1,4 +1,4 @@
-"""`fleet/guests.py`: what a program finds that it starts, and its end."""
+"""`guests.py`: what a program finds that it starts, and its end."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.fleet import guests
+from penstock import guests
 
 pytestmark = pytest.mark.skipif(
     not hasattr(os, "SCHED_IDLE"), reason="the kernel has no policy for guests"

@@ -12,7 +12,7 @@ from tests.kit import model_files
 from tests.kit.instances import InstanceProcess, instance
 from tests.kit.polling import wait_until
 
-from penstock.fleet import guests
+from penstock import guests
 
 pytestmark = pytest.mark.skipif(
     not hasattr(os, "SCHED_IDLE"), reason="the kernel has no policy for guests"

@@ -69,7 +69,7 @@ def test_the_second_load_reads_no_graph(tmp_path: Path, monkeypatch: pytest.Monk
     def unexpected(*_: object) -> None:
         raise AssertionError("the graph was read again")
 
-    monkeypatch.setattr(runtime_module, "_read", unexpected)
+    monkeypatch.setattr(runtime_module, "read_model", unexpected)
     assert answer(load(folder, tmp_path / "cache")) == 2.0
     assert answer(load(folder, tmp_path / "cache", lanes=2)) == 2.0
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
+import fcntl
+import os
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +16,8 @@ from tests.kit.polling import wait_until
 
 from penstock.artifacts.detection.detect import detect
 from penstock.runtimes.base import LoadContext
-from penstock.runtimes.openvino.runtime import OpenVinoRuntime
+from penstock.runtimes.openvino.runtime import OpenVinoRuntime, shared_core
+from penstock.runtimes.openvino.shape_blobs import ShapeBlobs, ShapeCompiler
 from penstock.runtimes.openvino.shapes import (
     GraphMemory,
     ShapeGraphs,
@@ -25,12 +30,15 @@ from penstock.runtimes.openvino.shapes import (
 MIB = 1 << 20
 
 
-def runtime_of(folder: Path, *, lanes: int = 1, memory_bytes_max: int = 0) -> OpenVinoRuntime:
+def runtime_of(
+    folder: Path, *, cache: Path | None = None, lanes: int = 1, memory_bytes_max: int = 0
+) -> OpenVinoRuntime:
     detected = detect(folder)
     return OpenVinoRuntime(
         LoadContext(
             model_dir=detected.root,
-            description=detected.description,
+            description=dataclasses.replace(detected.description, lanes=lanes),
+            cache_dir=cache or folder.with_name(f"{folder.name}-cache"),
             endpoint_name="e",
             variant_name="v",
             cores=1.0,
@@ -102,40 +110,134 @@ def test_weights_beside_the_graph_count(tmp_path: Path) -> None:
     assert weights_bytes(tmp_path / "model.xml") == 12
 
 
-def read(folder: Path) -> Any:
-    import openvino
+def blobs_of(folder: Path, cache: Path, **config: Any) -> ShapeBlobs:
+    file = model_files.affine(folder) / "model.onnx"
+    return ShapeBlobs(shared_core(), file, cache, rows_max=32, config={"NUM_STREAMS": 1, **config})
 
-    return openvino.Core().read_model(str(model_files.affine(folder) / "model.onnx"))
 
-
-def ask(graphs: ShapeGraphs, rows: int) -> Any:
+def ask(graphs: ShapeGraphs, rows: int, columns: int = 4) -> Any:
     """Runs a shape until it had its chance; the request of its own graph, if it got one."""
     for _ in range(40):
-        graphs.request(0, ((rows, 4),))
-        graphs.wait_built()
-    return graphs.request(0, ((rows, 4),))
+        graphs.request(0, ((rows, columns),))
+    graphs.wait_built()
+    return graphs.request(0, ((rows, columns),))
 
 
-def test_a_shape_that_does_not_compile_is_left_to_the_general_graph(tmp_path: Path) -> None:
-    def refuses(shaped: Any) -> list[Any]:
-        raise RuntimeError("no")
+def test_a_copy_that_is_loaded_later_has_all_graphs_before_its_first_run(tmp_path: Path) -> None:
+    first = runtime_of(model_files.affine(tmp_path / "m"), cache=tmp_path / "cache", lanes=2)
+    rows = np.arange(8, dtype=np.float32).reshape(2, 4)
+    general = first.run(0, {"x": rows})["y"].tolist()
+    for _ in range(32):
+        first.run(0, {"x": rows})
+    wait_shapes(first, 1)
+    first.close()
 
+    second = runtime_of(tmp_path / "m", cache=tmp_path / "cache", lanes=2)
+    assert second._graphs is not None
+    assert second._graphs.snapshot() == [{"shape": [[2, 4]], "runs": 0}]
+    assert [second.run(lane, {"x": rows})["y"].tolist() for lane in (0, 1)] == [general, general]
+    second.close()
+
+
+def test_a_blob_that_is_none_is_removed_and_made_again(tmp_path: Path) -> None:
+    blobs = blobs_of(tmp_path / "m", tmp_path / "cache")
+    graphs = ShapeGraphs(blobs, lanes=1, size=10, limit=10, memory=GraphMemory())
+    assert ask(graphs, 2) is not None
+    graphs.close()
+    (blob,) = (tmp_path / "cache").rglob("*.graph")
+    blob.write_bytes(b"nonsense")
+    again = ShapeGraphs(blobs, lanes=1, size=10, limit=10, memory=GraphMemory())
+    assert again.snapshot() == []
+    assert not blob.exists()
+    assert ask(again, 2) is not None
+    again.close()
+
+
+def test_blobs_of_other_settings_are_not_found(tmp_path: Path) -> None:
+    blobs = blobs_of(tmp_path / "m", tmp_path / "cache")
+    graphs = ShapeGraphs(blobs, lanes=1, size=10, limit=10, memory=GraphMemory())
+    ask(graphs, 2)
+    graphs.close()
+    assert blobs.made() == [((2, 4),)]
+    other = blobs_of(tmp_path / "m", tmp_path / "cache", INFERENCE_PRECISION_HINT="f32")
+    assert other.made() == []
+
+
+def test_a_shape_that_does_not_fit_is_left_to_the_general_graph(tmp_path: Path) -> None:
     memory = GraphMemory()
-    graphs = ShapeGraphs(read(tmp_path / "m"), refuses, size=10, limit=10, memory=memory)
-    assert ask(graphs, 2) is None
+    blobs = blobs_of(tmp_path / "m", tmp_path / "cache")
+    graphs = ShapeGraphs(blobs, lanes=1, size=10, limit=10, memory=memory)
+    assert ask(graphs, 2, columns=5) is None
     assert graphs.snapshot() == []
     assert memory.take(10, 10), "what it would have taken is free again"
     graphs.close()
 
 
 def test_models_of_one_process_share_the_memory_for_graphs(tmp_path: Path) -> None:
-    memory, model = GraphMemory(), read(tmp_path / "m")
-    first = ShapeGraphs(model, lambda shaped: ["first"], size=10, limit=25, memory=memory)
-    second = ShapeGraphs(model, lambda shaped: ["second"], size=10, limit=25, memory=memory)
-    assert ask(first, 1) == "first"
-    assert ask(second, 1) == "second"
+    memory = GraphMemory()
+    first, second = (
+        ShapeGraphs(
+            blobs_of(tmp_path / name, tmp_path / f"cache-{name}"),
+            lanes=1, size=10, limit=25, memory=memory,
+        )
+        for name in ("a", "b")
+    )  # fmt: skip
+    assert ask(first, 1) is not None
+    assert ask(second, 1) is not None
     assert ask(first, 2) is None
     first.close()
-    assert ask(second, 2) == "second"
+    assert ask(second, 2) is not None
     second.close()
     assert memory.take(25, 25), "all was given back"
+
+
+def test_a_compiler_is_a_guest_at_first_and_ends_at_once(tmp_path: Path) -> None:
+    compiler = blobs_of(tmp_path / "m", tmp_path / "cache").compiler()
+    assert compiler is not None
+    assert os.getsid(compiler.pid) == compiler.pid
+    wait_until(lambda: os.sched_getscheduler(compiler.pid) == os.SCHED_IDLE, "a guest")
+    compiler.end()
+    assert not Path(f"/proc/{compiler.pid}").exists()
+    assert not compiler.compile(((4, 4),))
+    compiler.end()
+
+
+def test_where_no_time_is_left_over_another_compiler_takes_a_tenth(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first one is held still, as on a machine whose cores are all busy."""
+    blobs = blobs_of(tmp_path / "m", tmp_path / "cache")
+    begun: list[ShapeCompiler] = []
+
+    def begin(*, as_guest: bool = True) -> ShapeCompiler | None:
+        compiler = ShapeBlobs.compiler(blobs, as_guest=as_guest)
+        assert compiler is not None
+        begun.append(compiler)
+        if as_guest:
+            os.kill(compiler.pid, signal.SIGSTOP)
+        else:
+            assert os.getpriority(os.PRIO_PROCESS, compiler.pid) == 10
+        return compiler
+
+    monkeypatch.setattr(blobs, "compiler", begin)
+    graphs = ShapeGraphs(blobs, lanes=1, size=10, limit=10, memory=GraphMemory())
+    assert ask(graphs, 2) is not None
+    assert [each.as_guest for each in begun] == [True, False]
+    assert not any(Path(f"/proc/{each.pid}").exists() for each in begun)
+    graphs.close()
+
+
+def test_a_compilation_under_way_holds_up_no_end(tmp_path: Path) -> None:
+    """The compiler is held still; a load that waited for it would not end."""
+    blobs = blobs_of(tmp_path / "m", tmp_path / "cache")
+    (tmp_path / "cache").mkdir()
+    folder = blobs._folder
+    folder.mkdir()
+    graphs = ShapeGraphs(blobs, lanes=1, size=10, limit=10, memory=GraphMemory())
+    with open(folder / "lock", "wb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        for _ in range(32):
+            graphs.request(0, ((2, 4),))
+        wait_until(lambda: graphs._compiler is not None, "the compiler")
+        graphs.close()
+    assert blobs.made() == []

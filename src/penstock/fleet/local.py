@@ -17,11 +17,11 @@ from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Final
 
+from penstock import guests
 from penstock.cleanup import shielded
 from penstock.core.machine.devices import choose_devices
 from penstock.core.machine.guest_start import TIMEOUT, GuestStart, GuestStartSpec
 from penstock.errors import InternalError, NotNowError, logged
-from penstock.fleet import guests
 from penstock.fleet.base import InstanceExit, InstanceHandle, InstanceSpec, SpareObserved
 from penstock.fleet.child import Child
 from penstock.fleet.log_file import LOG_BYTES_MAX, append, open_log, put_aside

@@ -7,6 +7,9 @@ that come often get one: at the 32nd run, one at a time, and `graphs_max` at mos
 taken, a shape replaces the rarest of them if it comes four times as often. All counts halve every
 4096 runs, so that old traffic does not decide for ever.
 
+A graph that another copy of the model compiled costs little more than its memory. So the shapes of
+these are restored when a model is loaded, without a run; what comes often takes their places.
+
 It knows shapes as keys and nothing of graphs; the compiler reports back by `built` or `failed`.
 """
 
@@ -45,16 +48,40 @@ class HotShapes:
         self._runs += 1
         if self._runs >= _HALVE_EVERY_RUNS:
             self._halve()
-        if count < _HOT_RUNS or self._building is not None:
+        if count < _HOT_RUNS or self._building is not None or not self._deserves(shape):
             return None
-        if shape in self._built or shape in self._unbuildable:
-            return None
-        if len(self._built) >= self._graphs_max:
-            rarest = self._rarest()
-            if rarest is None or count < _HOTTER * max(_HOT_RUNS, counts.get(rarest, 0)):
-                return None
         self._building = shape
         return shape
+
+    def following(self) -> Shape | None:
+        """After `built` or `failed`: the shape whose graph is to be compiled next, without waiting
+        for its next run; for the caller as from `ran`."""
+        counts = self._counts
+        if self._building is None:
+            hot = [shape for shape, count in counts.items() if count >= _HOT_RUNS]
+            for shape in sorted(hot, key=lambda shape: (-counts[shape], shape)):
+                if self._deserves(shape):
+                    self._building = shape
+                    return shape
+        return None
+
+    def restore(self, shape: Shape) -> bool:
+        """Whether a graph of this shape, which another copy compiled, has a place. It takes it."""
+        if shape in self._built or len(self._built) >= self._graphs_max:
+            return False
+        self._built.add(shape)
+        return True
+
+    def _deserves(self, shape: Shape) -> bool:
+        if shape in self._built or shape in self._unbuildable:
+            return False
+        if len(self._built) < self._graphs_max:
+            return True
+        rarest = self._rarest()
+        if rarest is None:
+            return False
+        counts = self._counts
+        return counts[shape] >= _HOTTER * max(_HOT_RUNS, counts.get(rarest, 0))
 
     def built(self, shape: Shape) -> Shape | None:
         """The graph of `shape` is ready. Returns the shape whose graph it replaces, if any."""

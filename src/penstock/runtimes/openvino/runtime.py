@@ -37,6 +37,7 @@ from penstock.artifacts.files.model_files import SAVED_MODEL
 from penstock.artifacts.files.onnx_header import operators_of
 from penstock.errors import ModelError
 from penstock.runtimes.base import LoadContext, OperatorsMissingError, Tensors
+from penstock.runtimes.openvino.shape_blobs import ShapeBlobs
 from penstock.runtimes.openvino.shapes import (
     ShapeGraphs,
     bytes_max,
@@ -187,26 +188,21 @@ class OpenVinoRuntime:
         self, context: LoadContext, config: Mapping[str, Any], path: Path
     ) -> ShapeGraphs | None:
         """None for a model that takes one shape only, keeps state, or is too large; for one of many
-        models, which have no memory to spare; and for a job's, whose answers must not depend on
-        when a graph was compiled."""
-        if context.target_model or context.offline:
+        models, which have no memory to spare; for a job's, whose answers must not depend on when a
+        graph was compiled; and where no cache keeps them."""
+        if context.target_model or context.offline or context.cache_dir is None:
             return None
+        rows_max = context.description.batching.rows_max
         fixed = all(size >= 0 for spec in self.inputs for size in spec.shape)
         size, limit = graph_bytes(weights_bytes(path)), bytes_max(context.memory_bytes_max)
         if fixed or not worth_it(size, limit):
             return None
-        model, _ = _read(path, context.description.batching.rows_max)
+        model, _ = read_model(path, rows_max)
         if model.get_variables():
             return None
-        if context.cache_dir is not None:
-            config = {**config, "CACHE_DIR": str(context.cache_dir)}
-        lanes = self.lanes
-
-        def compiled_for_lanes(shaped: Any) -> list[Any]:
-            graph = shared_core().compile_model(shaped, "CPU", config)
-            return [graph.create_infer_request() for _ in range(lanes)]
-
-        return ShapeGraphs(model, compiled_for_lanes, size=size, limit=limit)
+        blobs = FileBlobs(path, context.cache_dir, batch_freed=rows_max >= 1)
+        shapes = ShapeBlobs(shared_core(), path, blobs.folder, rows_max=rows_max, config=config)
+        return ShapeGraphs(shapes, lanes=self.lanes, size=size, limit=limit)
 
     def run(self, lane: int, inputs: Tensors) -> dict[str, np.ndarray]:
         arrays = {at: array for at, (_, array) in enumerate(prepared(self.inputs, inputs))}
@@ -219,6 +215,11 @@ class OpenVinoRuntime:
         except Exception as error:
             raise ModelError("model-failed", f"the model failed: {_first_line(error)}") from None
         return {spec.name: np.array(results[at], copy=True) for at, spec in enumerate(self.outputs)}
+
+    def wait_compiled(self) -> None:
+        """Returns once no graph is being compiled; for measurements."""
+        if self._graphs is not None:
+            self._graphs.wait_built()
 
     def release_memory(self) -> None:
         """Frees the tensors between operations that runs keep for the next one; they are as large
@@ -252,14 +253,14 @@ def _compiled(path: Path, rows_max: int, config: Mapping[str, Any], cache_dir: P
         blobs = FileBlobs(path, cache_dir, batch_freed=rows_max >= 1)
         if blobs.were_made():
             return blobs.compiled(core, dict(config))
-    model, changed = _read(path, rows_max)
+    model, changed = read_model(path, rows_max)
     if blobs is not None and not changed:
         return blobs.compiled(core, dict(config))
     by_content = {} if cache_dir is None else {"CACHE_DIR": str(cache_dir)}
     return core.compile_model(model, "CPU", {**config, **by_content})
 
 
-def _read(path: Path, rows_max: int) -> tuple[Any, bool]:
+def read_model(path: Path, rows_max: int) -> tuple[Any, bool]:
     """The graph, and whether it differs from the file's."""
     model = shared_core().read_model(str(_source(path)))
     return model, _free_batch(model, rows_max)

@@ -1,10 +1,14 @@
 """Graphs of one shape each beside an OpenVINO model that takes any (`core.hot_shapes` says which).
 
-They are compiled while the model serves, one at a time, on a thread of low priority; until then the
-general graph answers. Both have the same operations on the same weights; their answers differ as
-those of two batch sizes do. Measured on the query-intent classifier (3 MB, INT8, one thread, ms for
-rows x tokens): 8x8 0.95 general, 0.69 with its own shape, and 0.5 more for the general graph
-whenever the shape changes, which under mixed traffic is nearly always.
+Both have the same operations on the same weights; their answers differ as those of two batch sizes
+do. Measured on the query-intent classifier (3 MB, INT8, one thread, ms for rows x tokens): 8x8 0.95
+general, 0.69 with its own shape, and 0.5 more for the general graph whenever the shape changes,
+which under mixed traffic is nearly always.
+
+Compiling takes 0.2 s of a core, and holds the interpreter for some ms: requests that come meanwhile
+wait. So it is another process's work, and its result is kept in the machine's cache
+(`shape_blobs.py`); until then the general graph answers. Every copy that is loaded later has all
+these graphs before its first request; taking one over costs 30 ms.
 
 Each graph holds its weights once more, and about 12 MiB. So memory is the bound: a quarter of the
 instance's, 256 MiB at most, for all models of the process together. A model gets no such graph if
@@ -14,22 +18,24 @@ four of them would not fit: it is large, its runs are long, and there is little 
 from __future__ import annotations
 
 import ctypes
+import os
 import threading
-from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from penstock import scheduling
 from penstock.core.batching.hot_shapes import HotShapes, Shape
+from penstock.runtimes.openvino.shape_blobs import ShapeBlobs, ShapeCompiler
 
 _BYTES_MAX = 256 << 20
 _MEMORY_SHARE = 1 / 4
 _GRAPH_BYTES = 12 << 20  #: memory of one graph without its weights, measured
 _GRAPHS_MAX = 16
+#: A graph takes 0.2 s of a core, and its compiler 0.5 s to start; on a machine with time to spare
+#: it is made by then.
+_AS_GUEST_S_MAX = 2.0
 _GRAPHS_MIN = 4
-
-#: Compiles a model whose shapes are set; returns one infer request per lane.
-Compile = Callable[[Any], list[Any]]
 
 
 class GraphMemory:
@@ -83,10 +89,16 @@ class ShapeGraphs:
     """
 
     def __init__(
-        self, model: Any, compile_: Compile, *, size: int, limit: int, memory: GraphMemory = _MEMORY
+        self,
+        blobs: ShapeBlobs,
+        *,
+        lanes: int,
+        size: int,
+        limit: int,
+        memory: GraphMemory = _MEMORY,
     ) -> None:
-        self._model = model
-        self._compile = compile_
+        self._blobs = blobs
+        self._lanes = lanes
         self._size = size
         self._limit = limit
         self._memory = memory
@@ -94,8 +106,10 @@ class ShapeGraphs:
         self._hot = HotShapes(self._count)
         self._lock = threading.Lock()
         self._requests: dict[Shape, list[Any]] = {}
+        self._compiler: ShapeCompiler | None = None
         self._builder: threading.Thread | None = None
         self._closed = False
+        self._restore()
 
     def request(self, lane: int, shape: Shape) -> Any | None:
         """The lane's infer request of a graph for exactly this shape; None: use the general one."""
@@ -103,7 +117,7 @@ class ShapeGraphs:
             build = None if self._closed else self._hot.ran(shape)
             requests = self._requests.get(shape)
         if build is not None:
-            # Not a daemon: the interpreter must not end in the middle of a compilation.
+            # Not a daemon: the interpreter must not end in the middle of a call of OpenVINO.
             self._builder = threading.Thread(target=self._build, args=(build,), name="shape-graph")
             self._builder.start()
         return requests[lane] if requests else None
@@ -118,17 +132,47 @@ class ShapeGraphs:
             self._builder.join()
 
     def close(self) -> None:
-        """Idempotent. Waits for a compilation under way."""
+        """Idempotent. Ends a compilation under way."""
         with self._lock:
             self._closed = True
+            compiler = self._compiler
+        if compiler is not None:
+            compiler.end()
         self.wait_built()
         self._memory.give_back(self._size * len(self._requests))
         self._requests = {}
 
-    def _build(self, shape: Shape) -> None:
-        """Runs on its own thread. Where all places are used, one more graph exists until the rarest
-        goes."""
+    def _restore(self) -> None:
+        """Takes over what other copies compiled, as far as there is room."""
+        for shape in self._blobs.made():
+            if len(self._requests) >= self._count or not self._memory.take(self._size, self._limit):
+                return
+            requests = self._blobs.load(shape, self._lanes)
+            if requests is not None and self._hot.restore(shape):
+                self._requests[shape] = requests
+            else:
+                self._memory.give_back(self._size)
+
+    def _build(self, first: Shape) -> None:
+        """Runs on its own thread, until no shape waits for its graph."""
         scheduling.prepare_in_background()
+        with suppress(OSError):  # a lane's thread may have a core of its own, which this one leaves
+            os.sched_setaffinity(0, os.sched_getaffinity(os.getpid()))
+        shape: Shape | None = first
+        try:
+            while shape is not None:
+                self._build_one(shape)
+                with self._lock:
+                    shape = None if self._closed else self._hot.following()
+        finally:
+            with self._lock:
+                compiler, self._compiler = self._compiler, None
+            if compiler is not None:
+                compiler.end()
+            _return_memory()
+
+    def _build_one(self, shape: Shape) -> None:
+        """Where all places are used, one more graph exists until the rarest goes."""
         takes = len(self._requests) < self._count
         requests = None
         if not takes or self._memory.take(self._size, self._limit):
@@ -143,15 +187,33 @@ class ShapeGraphs:
             if replaced is not None:
                 del self._requests[replaced]
             self._requests[shape] = requests
-        _return_memory()
 
     def _compiled(self, shape: Shape) -> list[Any] | None:
+        """None: this shape does not fit the model, or its graph could not be compiled."""
+        if self._blobs.has(shape) or self._made(shape):
+            return self._blobs.load(shape, self._lanes)
+        return None
+
+    def _made(self, shape: Shape) -> bool:
+        """Whether a process has made its blob."""
+        compiler = self._compiler or self._begin_compiler(as_guest=True)
         try:
-            model = self._model.clone()
-            model.reshape(dict(zip(model.inputs, map(list, shape), strict=True)))
-            return self._compile(model)
-        except RuntimeError:  # OpenVINO raises it for a graph that this shape does not fit
-            return None
+            if compiler is not None and compiler.as_guest:
+                return compiler.compile(shape, s_max=_AS_GUEST_S_MAX)
+        except TimeoutError:
+            compiler = self._begin_compiler(as_guest=False)
+        return compiler is not None and compiler.compile(shape)
+
+    def _begin_compiler(self, *, as_guest: bool) -> ShapeCompiler | None:
+        """In the place of the one before."""
+        with self._lock:
+            before, self._compiler = self._compiler, None
+        if before is not None:
+            before.end()
+        with self._lock:
+            if not self._closed:
+                self._compiler = self._blobs.compiler(as_guest=as_guest)
+            return self._compiler
 
 
 def _return_memory() -> None:

@@ -1,0 +1,162 @@
+"""Compiled graphs of one shape, in the cache of a machine: made once, used by all copies.
+
+A blob is made by a process of its own (`shape_compiler.py`). At first it is a guest of the machine:
+it gets the time that nobody else wants. Where there is none, a second one gets a tenth: a server
+that has all its cores busy needs its graphs most. What was made for another version of OpenVINO,
+another processor or other settings is not found.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import select
+import subprocess
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import orjson
+
+from penstock import guests, scheduling
+from penstock.core.batching.hot_shapes import Shape
+from penstock.runtimes.processor import instruction_set_here
+
+_PROGRAM: Final = "penstock.runtimes.openvino.shape_compiler"
+_SUFFIX: Final = ".graph"
+
+
+class ShapeBlobs:
+    """The graphs of one model file. `folder`: for all that was compiled from this file.
+
+    `rows_max`: the model's, as it changes the graph. `config`: OpenVINO's properties.
+    """
+
+    def __init__(
+        self, core: Any, file: Path, folder: Path, *, rows_max: int, config: Mapping[str, Any]
+    ) -> None:
+        import openvino
+
+        self._core = core
+        self._config = dict(config)
+        facts = [openvino.get_version(), str(instruction_set_here()), str(rows_max)]
+        facts += [f"{name}={value}" for name, value in sorted(config.items())]
+        key = hashlib.sha256("\0".join(facts).encode()).hexdigest()[:32]
+        self._folder = folder / f"shapes-{key}"
+        self._job = {"file": str(file), "rows_max": rows_max, "config": self._config}
+
+    def made(self) -> list[Shape]:
+        """Those that there are, the last used first."""
+        found = []
+        for path in self._folder.glob(f"*{_SUFFIX}"):
+            with suppress(OSError, ValueError):  # removed just now
+                found.append((path.stat().st_mtime_ns, _shape_of(path.stem)))
+        return [shape for _, shape in sorted(found, reverse=True)]
+
+    def has(self, shape: Shape) -> bool:
+        return self._path(shape).is_file()
+
+    def load(self, shape: Shape, lanes: int) -> list[Any] | None:
+        """An infer request for each lane. Each has run once: its first run takes 5 ms longer. None:
+        there is no such blob, or it can't be used; then it is removed."""
+        path = self._path(shape)
+        try:
+            blob = path.read_bytes()
+            os.utime(path)
+        except OSError:
+            return None
+        try:
+            graph = self._core.import_model(blob, "CPU", self._config)
+            requests = [graph.create_infer_request() for _ in range(lanes)]
+            zeros = {
+                at: np.zeros(sizes, port.get_element_type().to_dtype())
+                for at, (sizes, port) in enumerate(zip(shape, graph.inputs, strict=True))
+            }
+            for request in requests:
+                request.infer(zeros)
+        except (RuntimeError, ValueError):  # OpenVINO's own errors are RuntimeErrors
+            with suppress(OSError):
+                path.unlink()
+            return None
+        return requests
+
+    def compiler(self, *, as_guest: bool = True) -> ShapeCompiler | None:
+        """A process that makes blobs; None: it can't be started. The caller must end it."""
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            return ShapeCompiler({**self._job, "folder": str(self._folder)}, as_guest=as_guest)
+        except OSError:
+            return None
+
+    def _path(self, shape: Shape) -> Path:
+        return place_of(self._folder, shape)
+
+
+def place_of(folder: Path, shape: Shape) -> Path:
+    """The file of a blob: `8x16+8x16.graph` for two inputs of 8 rows and 16 tokens."""
+    return folder / ("+".join("x".join(map(str, sizes)) for sizes in shape) + _SUFFIX)
+
+
+def _shape_of(name: str) -> Shape:
+    """Raises ValueError."""
+    return tuple(
+        tuple(int(size) for size in sizes.split("x") if sizes) for sizes in name.split("+")
+    )
+
+
+class ShapeCompiler:
+    """Use: `compile`, any number of times, and `end`. Where this process ends, it ends, too, with
+    its work."""
+
+    def __init__(self, job: Mapping[str, Any], *, as_guest: bool) -> None:
+        """Raises OSError."""
+        argv = (sys.executable, "-m", _PROGRAM)
+        self.as_guest = as_guest
+        self._process = subprocess.Popen(
+            guests.command(argv) if as_guest else argv,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,  # OpenVINO's words about a shape that does not fit
+            bufsize=0,
+            # A group of its own for the kernel, whose weight is set as a whole
+            start_new_session=True,
+        )
+        if not as_guest:
+            scheduling.give_a_tenth(self._process.pid)
+        self._tell(job)
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def compile(self, shape: Shape, *, s_max: float | None = None) -> bool:
+        """Waits until the blob is made. False: the shape does not fit, or the process has ended.
+        Raises TimeoutError; then the process is of no more use."""
+        out = self._process.stdout
+        assert out is not None
+        self._tell({"shape": shape})
+        try:
+            readable, _, _ = select.select([out], [], [], s_max)
+            if not readable:
+                raise TimeoutError
+            return out.readline() == b"made\n"
+        except ValueError:  # `end` has closed it
+            return False
+
+    def end(self) -> None:
+        """At once, on any thread. Idempotent."""
+        if self._process.poll() is None:
+            guests.end(self._process.pid)
+            self._process.wait()
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                with suppress(OSError):
+                    pipe.close()
+
+    def _tell(self, words: Mapping[str, Any]) -> None:
+        assert self._process.stdin is not None
+        with suppress(OSError, ValueError):  # it has ended, which the answer's end says
+            self._process.stdin.write(orjson.dumps(words) + b"\n")

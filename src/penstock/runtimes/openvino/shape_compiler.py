@@ -1,0 +1,74 @@
+"""Compiles graphs of single shapes for other processes, and keeps them in the machine's cache.
+
+`python -m penstock.runtimes.openvino.shape_compiler`: the first line of standard input is the job
+(`file`, `rows_max`, `config`, `folder`), each further one a shape, and each of these is answered by
+a line: `made` or `failed`. One process per folder compiles at a time; what another one has made
+meanwhile is not made again. It ends with its input.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from penstock.core.batching.hot_shapes import Shape
+from penstock.runtimes.openvino.runtime import read_model, shared_core
+from penstock.runtimes.openvino.shape_blobs import place_of
+
+
+class Maker:
+    def __init__(self, job: dict[str, Any]) -> None:
+        self._config = job["config"]
+        self._folder = Path(job["folder"])
+        self._model, _ = read_model(Path(job["file"]), job["rows_max"])
+
+    def make(self, shape: Shape) -> bool:
+        """Whether the blob is there now."""
+        place = place_of(self._folder, shape)
+        with open(self._folder / "lock", "wb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if place.is_file():
+                return True
+            try:
+                self._write(place, self._compiled(shape))
+            except (OSError, RuntimeError, ValueError):  # OpenVINO's errors are RuntimeErrors
+                return False
+        return True
+
+    def _compiled(self, shape: Shape) -> bytes:
+        model = self._model.clone()
+        model.reshape(dict(zip(model.inputs, map(list, shape), strict=True)))
+        blob = shared_core().compile_model(model, "CPU", self._config).export_model()
+        return bytes(blob.read() if hasattr(blob, "read") else blob)
+
+    @staticmethod
+    def _write(place: Path, blob: bytes) -> None:
+        """Nobody sees a part of it."""
+        made = place.with_name(f".{place.name}.{os.getpid()}")
+        try:
+            made.write_bytes(blob)
+            made.replace(place)
+        finally:
+            made.unlink(missing_ok=True)
+
+
+def main() -> int:
+    read = iter(sys.stdin.buffer.readline, b"")
+    first = next(read, b"")
+    if not first:
+        return 0
+    maker = Maker(orjson.loads(first))
+    for line in read:
+        shape = tuple(tuple(sizes) for sizes in orjson.loads(line)["shape"])
+        sys.stdout.write("made\n" if maker.make(shape) else "failed\n")
+        sys.stdout.flush()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
