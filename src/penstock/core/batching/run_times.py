@@ -44,12 +44,15 @@ from __future__ import annotations
 from typing import Any
 
 from penstock.core.batching.spec import BatchSpec
+from penstock.core.learned_times import OutlierFilter
 
 _MEAN_WEIGHT = 1 / 16
 #: first runs of a cell, in which a much shorter run shows that the earlier ones were warm-up
 _FRESH_RUNS = 8
 #: runs of a cell after which every fourth is enough: learning from one costs a microsecond
 _KNOWN_RUNS = 64
+#: runs of a cell that count in the fit: a moving mean knows no more than its latest ones
+_WEIGHT_RUNS_MAX = 16
 _STALE_RUNS = 1024  #: runs of the copy after which a cell without any of them is forgotten
 #: runs between two fits: estimates of cells that are not seen need not follow each run
 _FIT_EVERY_RUNS = 32
@@ -58,10 +61,12 @@ _STEP_MIN = 1 / 16  #: of the mean; keeps the percentile moving where all runs t
 
 
 class _Cell:
-    __slots__ = ("deviation", "high_s", "mean_s", "rows", "runs", "seen_at")
+    __slots__ = ("deviation", "high_s", "mean_s", "outliers", "rows", "runs", "seen_at")
 
-    def __init__(self, rows: float, run_s: float, seen_at: int) -> None:
-        self.start(rows, run_s)
+    def __init__(self, rows: float, run_s: float, seen_at: int, assumed_s: float = 0.0) -> None:
+        """`assumed_s`: what the other cells let expect; 0 = nothing."""
+        self.outliers = OutlierFilter()
+        self.start(rows, self.outliers.cut(run_s, assumed_s)[0])
         self.seen_at = seen_at
 
     def start(self, rows: float, run_s: float) -> None:
@@ -73,7 +78,8 @@ class _Cell:
 
     def learn(self, rows: int, run_s: float) -> None:
         self.runs += 1
-        if self.runs <= _FRESH_RUNS and run_s < self.mean_s / 2:
+        run_s, anew = self.outliers.cut(run_s, self.mean_s)
+        if anew or (self.runs <= _FRESH_RUNS and run_s < self.mean_s / 2):
             self.start(rows, run_s)
             return
         error = run_s - self.mean_s
@@ -123,10 +129,11 @@ class RunTimes:
         at = bucket * self._sizes + (rows - 1).bit_length()
         cell = self._cells[at]
         self._runs += 1
-        if cell is not None and cell.runs > _KNOWN_RUNS and self._runs & 3:
+        known = cell is not None and cell.runs > _KNOWN_RUNS and not cell.outliers.in_a_row
+        if known and self._runs & 3:
             return
         if cell is None:
-            cell = self._cells[at] = _Cell(rows, run_s, self._runs)
+            self._cells[at] = _Cell(rows, run_s, self._runs, self.mean_s[at])
             self._estimate()
         else:
             cell.learn(rows, run_s)
@@ -212,7 +219,9 @@ class RunTimes:
     def _fit(self, bucket: int) -> None:
         cells = [cell for cell in self._of(bucket) if cell is not None]
         ratio = max(cell.high_s / cell.mean_s if cell.mean_s else 1.0 for cell in cells)
-        base_s, row_s = _affine([(cell.rows, cell.mean_s) for cell in cells])
+        base_s, row_s = _affine(
+            [(cell.rows, cell.mean_s, min(cell.runs, _WEIGHT_RUNS_MAX)) for cell in cells]
+        )
         self._saved_s[bucket] = base_s if len(cells) > 1 else base_s / 2
         least = cells[0]
         for size, cell in enumerate(self._of(bucket)):
@@ -237,14 +246,15 @@ class RunTimes:
         self._saved_s[bucket] = self._saved_s[other]
 
 
-def _affine(points: list[tuple[float, float]]) -> tuple[float, float]:
-    """Least squares `a + b * x`, with both at least 0; a single point gives only `a`."""
-    count = len(points)
-    x_mean = sum(x for x, _ in points) / count
-    y_mean = sum(y for _, y in points) / count
-    spread = sum((x - x_mean) ** 2 for x, _ in points)
-    slope = sum((x - x_mean) * (y - y_mean) for x, y in points) / spread if spread else 0.0
-    slope = min(max(slope, 0.0), y_mean / x_mean)
+def _affine(points: list[tuple[float, float, int]]) -> tuple[float, float]:
+    """Least squares `a + b * x` of (x, y, weight), with both at least 0; a single point gives only
+    `a`."""
+    count = sum(weight for _, _, weight in points)
+    x_mean = sum(x * weight for x, _, weight in points) / count
+    y_mean = sum(y * weight for _, y, weight in points) / count
+    spread = sum((x - x_mean) ** 2 * weight for x, _, weight in points)
+    common = sum((x - x_mean) * (y - y_mean) * weight for x, y, weight in points)
+    slope = min(max(common / spread if spread else 0.0, 0.0), y_mean / x_mean)
     return y_mean - slope * x_mean, slope
 
 
