@@ -27,11 +27,11 @@ def order(actions: list[Action]) -> list[int]:
 def run_out(batcher: Batcher, now: float) -> list[int]:
     """The order in which the waiting items run from now on."""
     ran: list[int] = []
-    actions = batcher.lane_freed(0, now=now) + batcher.on_timer(now=now)
+    actions = batcher.lane_freed(0, now=now) + batcher.on_timer(now=now)[0]
     while actions:
         ran += order(actions)
         batcher.check_invariants()
-        actions = batcher.lane_freed(0, now=now) + batcher.on_timer(now=now)
+        actions = batcher.lane_freed(0, now=now) + batcher.on_timer(now=now)[0]
     return ran
 
 
@@ -41,7 +41,7 @@ def test_a_delayed_item_runs_behind_its_level_and_before_the_next_one() -> None:
     batcher.add(2, priority=1, now=0.1)
     batcher.add(3, now=0.5)
     assert batcher.next_deadline() == 1.0
-    assert batcher.on_timer(now=1.0) == []
+    assert batcher.on_timer(now=1.0)[0] == []
     assert batcher.next_deadline() == 1.5, "item 3 is delayed then"
     assert run_out(batcher, now=1.2) == [3, 1, 2]
 
@@ -51,8 +51,8 @@ def test_an_item_expires_by_the_policy_of_its_own_level() -> None:
     for ident in (0, 1, 2):
         batcher.add(ident, priority=ident, now=0.0)
     assert batcher.next_deadline() == 0.2
-    assert batcher.on_timer(now=0.2) == [Expire(2, "queue-timeout")]
-    assert batcher.on_timer(now=0.5) == [Expire(1, "queue-timeout")]
+    assert batcher.on_timer(now=0.2)[0] == [Expire(2, "queue-timeout")]
+    assert batcher.on_timer(now=0.5)[0] == [Expire(1, "queue-timeout")]
     assert run_out(batcher, now=9.0) == [0]
 
 
@@ -70,7 +70,7 @@ def test_a_cancelled_item_leaves_room_in_its_level() -> None:
     batcher.add(1, now=0.0)
     assert batcher.cancel(1, now=0.1)
     assert batcher.add(2, now=0.2) == []
-    assert batcher.on_timer(now=5.2) == [], "it is delayed, and nothing goes before it"
+    assert batcher.on_timer(now=5.2)[0] == [], "it is delayed, and nothing goes before it"
     assert batcher.add(3, now=5.3) == [RefuseItem(3, "queue-full")], "delayed items count as well"
     assert run_out(batcher, now=6.0) == [2]
 
@@ -78,9 +78,9 @@ def test_a_cancelled_item_leaves_room_in_its_level() -> None:
 def test_a_delayed_item_keeps_its_deadline() -> None:
     batcher = busy(LevelPolicy(wait_s_max=1.0, delays=True))
     batcher.add(1, deadline=3.0, now=0.0)
-    batcher.on_timer(now=1.0)
+    batcher.on_timer(now=1.0)[0]
     assert batcher.next_deadline() == 3.0
-    assert batcher.on_timer(now=3.0) == [Expire(1, "deadline-passed")]
+    assert batcher.on_timer(now=3.0)[0] == [Expire(1, "deadline-passed")]
     assert batcher.queue_rows == 0
 
 
@@ -90,6 +90,6 @@ def test_an_items_own_wait_replaces_that_of_its_level_where_it_is_less() -> None
     batcher.add(2, wait_s_max=9.0, now=0.1)
     batcher.add(3, now=0.2)
     assert batcher.next_deadline() == 0.5
-    assert batcher.on_timer(now=0.5) == []
+    assert batcher.on_timer(now=0.5)[0] == []
     assert batcher.next_deadline() == 1.1
     assert run_out(batcher, now=0.6) == [2, 3, 1]

@@ -293,14 +293,16 @@ class ServiceLevel:
         """When a batch of `rows` rows, whose oldest arrived at `oldest`, leaves for a free lane."""
         if self._wait_s_max > 0:
             return oldest + self._wait_s_max
-        return min(self._latest(bucket, oldest, rows), self._pays_until(bucket, rows))
+        return min(self._limits(bucket, oldest, rows))
 
-    def why(self, bucket: int, oldest: float, rows: int) -> str:
-        """The reason code for the time that `due` gives."""
+    def why(self, bucket: int, oldest: float, rows: int, now: float) -> str:
+        """Why that batch leaves now; empty before the time that `due` gives."""
         if self._wait_s_max > 0:
-            return "waited-enough"
-        pays = self._pays_until(bucket, rows)
-        if self._latest(bucket, oldest, rows) < pays:
+            return "waited-enough" if now >= oldest + self._wait_s_max else ""
+        latest, pays = self._limits(bucket, oldest, rows)
+        if now < min(latest, pays):
+            return ""
+        if latest < pays:
             return "service-level"
         return "lane-free" if pays == self._arrived[bucket] else "waited-enough"
 
@@ -314,11 +316,11 @@ class ServiceLevel:
         keeps_rate = fits * rows_s >= _RATE_SHARE_MIN * rows * fits_s
         return fits if keeps_rate else rows
 
-    def _latest(self, bucket: int, oldest: float, rows: int) -> float:
-        cell = self._runs.at(min(rows, self._rows_max), bucket)
-        return oldest + (self._budget_s - self._runs.high_s[cell])
-
-    def _pays_until(self, bucket: int, rows: int) -> float:
-        arrived, saved_s = self._arrived[bucket], self._runs.saved_s(bucket)
+    def _limits(self, bucket: int, oldest: float, rows: int) -> tuple[float, float]:
+        """(until when the level lets a batch wait, until when waiting pays)."""
+        runs, arrived = self._runs, self._arrived[bucket]
         assert arrived is not None, "nothing arrived that could wait"
-        return arrived + (saved_s / rows if self._gap_s[bucket] * rows < saved_s else 0.0)
+        high_s = runs.high_s[runs.at(min(rows, self._rows_max), bucket)]
+        saved_s = runs.saved_s(bucket)
+        pays_s = saved_s / rows if self._gap_s[bucket] * rows < saved_s else 0.0
+        return oldest + (self._budget_s - high_s), arrived + pays_s
