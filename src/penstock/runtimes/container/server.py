@@ -19,6 +19,7 @@ from typing import Final
 
 import orjson
 
+from penstock import scheduling
 from penstock.cleanup import shielded
 from penstock.core.machine.containers import container_memory_bytes, why_it_ended
 from penstock.core.machine.server_start import HealthObserved
@@ -126,16 +127,17 @@ class ContainerServer(ForeignServer):
         }
         read_end, write_end = os.pipe()
         try:
-            process = subprocess.Popen(
-                [sys.executable, "-I", "-S", _ATTENDANT],
-                stdin=subprocess.PIPE,
-                stdout=write_end,
-                stderr=write_end,
-                cwd="/",
-                env=client,
-                # Must outlive us for a moment, to end the container when we are killed
-                start_new_session=True,
-            )
+            with scheduling.children_compute():
+                process = subprocess.Popen(
+                    [sys.executable, "-I", "-S", _ATTENDANT],
+                    stdin=subprocess.PIPE,
+                    stdout=write_end,
+                    stderr=write_end,
+                    cwd="/",
+                    env=client,
+                    # Must outlive us for a moment, to end the container when we are killed
+                    start_new_session=True,
+                )
         finally:
             os.close(write_end)
         assert process.stdin is not None
