@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from tests.kit import model_files
 from tests.kit import seq2seq_models as tiny
 from tests.kit.generation_models import write_model
+from tests.kit.polling import wait_until
 from tests.kit.processes import policies_of
 from tests.kit.python_models import python_model
 from tests.kit.servers import Server
@@ -26,8 +26,9 @@ pytestmark = [
 ]
 
 BATCH = getattr(os, "SCHED_BATCH", None)
-#: Modules whose main thread is an event loop, or will be.
-LOOPS = ("penstock", "penstock.instance", "penstock.api.composition.gateway")
+#: Modules of processes that pass messages and write down; of an instance, its main thread does.
+LOOPS = ("penstock", "penstock.api.composition.gateway")
+INSTANCE = "penstock.instance"
 
 
 def onnx(folder: Path) -> Path:
@@ -51,13 +52,9 @@ def words_of(pid: int) -> list[str]:
         return []
 
 
-def is_loop(pid: int) -> bool:
-    return any(word in LOOPS for word in words_of(pid))
-
-
-def prepares(task: int) -> bool:
-    """Whether it does what can wait: it has said so by its nice value."""
-    return os.getpriority(os.PRIO_PROCESS, task) - os.getpriority(os.PRIO_PROCESS, 0) >= 10
+def is_loop(pid: int, task: int) -> bool:
+    words = words_of(pid)
+    return any(word in LOOPS for word in words) or (INSTANCE in words and task == pid)
 
 
 def below_the_others(pid: int) -> dict[str, list[str]]:
@@ -65,10 +62,8 @@ def below_the_others(pid: int) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for one in tree_pids(pid):
         for (task, name), policy in policies_of(one).items():
-            with suppress(ProcessLookupError):
-                waits = task == one and is_loop(one)
-                if policy == BATCH and not waits and not prepares(task):
-                    found.setdefault(" ".join(words_of(one)), []).append(name)
+            if policy == BATCH and not is_loop(one, task):
+                found.setdefault(" ".join(words_of(one)), []).append(name)
     return found
 
 
@@ -99,12 +94,15 @@ def test_whatever_computes_is_no_event_loop(
 def test_the_loops_do_let_others_go_first(server: Server, tmp_path: Path) -> None:
     """Else the test above would show nothing."""
     server.deploy("loops", model_files.affine(tmp_path / "model"))
-    loops = [one for one in tree_pids(server.pid) if is_loop(one)]
-    assert len(loops) >= 2, loops
-    main = {
-        policy for one in loops for (task, _), policy in policies_of(one).items() if task == one
-    }
-    assert main == {BATCH}
+
+    def policies() -> list[int]:
+        found = [(one, policies_of(one)) for one in tree_pids(server.pid) if is_loop(one, one)]
+        return [
+            policy for one, tasks in found for (task, _), policy in tasks.items() if task == one
+        ]
+
+    # A spare instance may just have begun.
+    wait_until(lambda: len(policies()) >= 2 and set(policies()) == {BATCH}, "loops")
     server.client("sagemaker").delete_endpoint(EndpointName="loops")
 
 
@@ -126,4 +124,6 @@ def test_a_worker_of_a_transform_job_is_none(tmp_path: Path) -> None:
         site.begin("policies", "says", site.uri("in"))
         assert site.ended("policies")["TransformJobStatus"] == "Completed"
         (out,) = site.outputs("policies").values()
-        assert out.split() == [str(os.SCHED_OTHER)] * 3
+        seen = set(out.split())
+        assert seen <= {str(os.SCHED_IDLE), str(os.SCHED_OTHER)}, "of a guest, or of one that was"
+        assert len(out.split()) == 3
