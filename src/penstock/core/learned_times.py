@@ -1,11 +1,11 @@
-"""Times learned from a clock that also shows what nobody asked about.
+"""Times that are learned from the wall clock, of which a single slow one is not believed.
 
-A run, a step or a load is timed by the wall clock, so a compiler at work, a neighbour on the cores
-or a cold disk is in it. One such time must not be believed: a single batch of two rows that took
-thirty times as long made every later batch wait for company that never came. So a time counts as
-at most four times the estimate, the more so as means of some dozen times are used (winsorizing,
-Tukey 1962). What is new for good, a slower model or a longer input, is believed with the fourth
-such time in a row: then the estimate begins anew from the shortest of the four.
+What a run, a step or a load takes by the clock contains whatever else kept the machine busy: a
+compiler, a neighbour, a cold disk. A single batch of two rows that took a hundred times as long
+made later batches wait on an idle lane. So a time counts as at most four times the estimate
+(winsorizing: Tukey 1962, "The Future of Data Analysis"). What is new for good, a slower model or
+a longer input, is believed with the fourth such time in a row: then the estimate begins anew from
+the shortest of the four.
 
 `OutlierFilter` is for learners that have an estimate of their own; `LearnedTime` is a moving mean
 with a filter.

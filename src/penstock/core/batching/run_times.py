@@ -6,13 +6,17 @@ and its 99th percentile, followed by stochastic approximation (Robbins and Monro
 raises it by a step, any other lowers it by a 99th of the step, which balances where one run in a
 hundred is longer.
 
-A cell that was not seen, or not lately, takes its estimate from others: an affine fit
-`a + b * rows` through the seen cells of its bucket. A single seen cell says little, so a larger
-batch is assumed to cost in proportion to its rows and a smaller one as much as the seen one. A
-bucket without any seen cell takes the estimates of the nearest shorter bucket, longer in proportion
-to its length, or else of the nearest longer one as they are. All of these rather overestimate, and
-the first run corrects them. Cells may be seeded with measurements, for example a compile report's.
+A cell that was not seen, or not lately, takes its estimate from others: an affine fit `a + b *
+rows` through the seen cells of its bucket, each weighed by its runs. A single seen cell says
+little, so a larger batch is assumed to cost in proportion to its rows and a smaller one as much as
+the seen one. A bucket without any seen cell takes the estimates of the nearest shorter bucket,
+longer in proportion to its length, or else of the nearest longer one as they are. All of these
+rather overestimate, and the first run corrects them. Cells may be seeded with measurements, for
+example a compile report's.
 Before anything is known every estimate is 0: nothing is forecast.
+
+One slow run counts as at most four times its cell's estimate, also the first of a cell for which
+others let expect something; a change is believed with the fourth in a row (`learned_times.py`).
 
 The first runs of a cell may be far too long (compilers warm up with the first shape they meet): if
 one of the next few takes less than half of the mean, the cell restarts from it.
