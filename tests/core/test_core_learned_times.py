@@ -26,6 +26,12 @@ def test_the_fourth_outlier_in_a_row_begins_anew_from_the_shortest() -> None:
     assert seen == [(40.0, False), (40.0, False), (40.0, False), (70.0, True)]
 
 
+def test_just_four_times_the_estimate_is_no_outlier() -> None:
+    outliers = OutlierFilter()
+    assert [outliers.cut(4.0, 1.0) for _ in range(5)] == [(4.0, False)] * 5
+    assert outliers.in_a_row == 0
+
+
 def test_a_usual_time_between_outliers_begins_their_count_anew() -> None:
     outliers = OutlierFilter()
     times = (50.0, 50.0, 50.0, 1.0, 70.0, 60.0, 65.0, 80.0)
