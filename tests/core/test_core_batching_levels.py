@@ -143,3 +143,11 @@ def test_an_item_to_run_alone_that_was_given_back_is_forgotten() -> None:
     (action,) = batcher.lane_freed(0, now=1.0, timed=False)
     assert isinstance(action, RunBatch)
     assert action.rows == 3
+
+
+def test_an_item_to_run_alone_that_was_refused_is_not_remembered() -> None:
+    batcher = Batcher(BatchSpec(rows_max=4, queue_rows_max=4))
+    batcher.add(99, rows=4, now=0.0)
+    batcher.add(1, now=0.0)
+    assert batcher.add(2, alone=True, now=0.0) == [RefuseItem(2, "queue-full")]
+    batcher.check_invariants()
