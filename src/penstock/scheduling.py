@@ -4,7 +4,8 @@ A loop that wakes takes the core of a computing thread, for some 30 us, thousand
 second. Beside two busy loops a lane then waited 0.3 s of each second, though a core was idle in
 between (2 cores, 4,000 requests/s: P99 63 ms against 12). As a batch thread (Linux's SCHED_BATCH) a
 waking loop takes an idle core, or waits for the end of the lane's time slice. This needs no
-privilege. Threads and processes inherit it, so a thread that computes resets it.
+privilege. Threads and processes inherit it, so a thread that computes resets it, and a process that
+computes is started by `children_compute`: what runs in it may be anybody's program.
 
 A guest, which does offline work, runs under SCHED_IDLE: every other thread goes before it, and
 takes its core at once. It is started like that (`guests.py`), and so is all that it
@@ -16,6 +17,7 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 
@@ -27,6 +29,18 @@ def wait_for_messages() -> None:
 def compute() -> None:
     """This thread computes, whatever policy it has inherited."""
     _choose("SCHED_OTHER")
+
+
+@contextlib.contextmanager
+def children_compute() -> Iterator[None]:
+    """Processes that this thread starts meanwhile compute, even if it is an event loop itself."""
+    before = _policy()
+    compute()
+    try:
+        yield
+    finally:
+        if before == getattr(os, "SCHED_BATCH", None):
+            wait_for_messages()
 
 
 def prepare_in_background() -> None:
@@ -50,10 +64,16 @@ def give_a_tenth(leader: int) -> None:
 
 def is_guest() -> bool:
     """Whether this thread uses only time that others leave."""
+    policy = _policy()
+    return policy is not None and policy == getattr(os, "SCHED_IDLE", None)
+
+
+def _policy() -> int | None:
+    """None: not Linux, or a stricter sandbox."""
     try:
-        return os.sched_getscheduler(0) == os.SCHED_IDLE
+        return os.sched_getscheduler(0)
     except (AttributeError, OSError):
-        return False
+        return None
 
 
 def _choose(policy: str) -> None:

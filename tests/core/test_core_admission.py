@@ -302,6 +302,24 @@ def routes(*bounds: float | None, rows_max: int = 4) -> EndpointRoutes:
     )
 
 
+def test_a_stall_counts_as_four_times_the_run_time_and_four_folds_of_it_are_believed() -> None:
+    """All runs of a tenth of a second were held up: a deadline that can be met is not refused."""
+    admission = learned(AdmissionSpec(in_flight_max=100), run_s=1.0, rows=1)
+    seen = []
+    for fold in range(1, 5):
+        admission.observe(100 * SECOND, 1, 100 * SECOND, now=float(fold))
+        seen.append(admission.snapshot()["run_s"])
+    assert seen == [1.75, 3.0625, 5.359375, 100.0]
+
+
+def test_how_long_answers_of_an_engine_take_is_no_outlier() -> None:
+    """A slot's time is as different as answers are long: the mean needs the long ones whole."""
+    spec = AdmissionSpec(in_flight_max=100, shares_runs=False)
+    admission = learned(spec, run_s=1.0, rows=1)
+    admission.observe(99 * SECOND, 1, 99 * SECOND, now=1.0)
+    assert (admission.snapshot()["run_s"], admission.lane_s) == (50.0, 50.0)
+
+
 def test_the_bound_on_waiting_is_the_loosest_of_all_variants() -> None:
     """A request is admitted before its variant is drawn."""
     assert admission_spec(routes(0.5)) == AdmissionSpec(queue_wait_s_max=0.5)

@@ -184,7 +184,7 @@ class BatcherMachine(RuleBasedStateMachine):
         if due is None:
             return
         self.now = max(self.now, due)
-        actions = self.batcher.on_timer(now=self.now)
+        actions = self.batcher.on_timer(now=self.now)[0]
         after = self.batcher.next_deadline()
         assert actions or after != due, "woken for nothing"
         assert after is None or after > self.now, "woken, to be woken again at once"
@@ -261,7 +261,7 @@ class BatcherMachine(RuleBasedStateMachine):
             due = self.batcher.next_deadline()
             if due is not None and not self.lanes:
                 self.now = max(self.now, due)
-                self.carry_out(self.batcher.on_timer(now=self.now))
+                self.carry_out(self.batcher.on_timer(now=self.now)[0])
         assert not self.queued
         assert self.answered == set(self.items)
 

@@ -118,8 +118,8 @@ def test_how_a_mean_and_its_percentile_follow_run_by_run() -> None:
 def test_a_percentile_is_never_below_its_mean() -> None:
     runs = RunTimes(BatchSpec())
     runs.learn(1, 0, 1.0)
-    runs.learn(1, 0, 101.0)
-    assert (runs.mean_s, runs.high_s) == ([51.0], [51.0])
+    runs.learn(1, 0, 4.0)
+    assert (runs.mean_s, runs.high_s) == ([2.5], [2.5])
 
 
 def test_what_is_not_seen_follows_every_32nd_run() -> None:
@@ -140,6 +140,66 @@ def test_of_a_size_that_is_known_well_every_fourth_run_is_enough() -> None:
         runs.learn(1, 0, 1.0)
         counted.append(runs.snapshot()[0]["runs"])
     assert counted == [*range(1, 66), 65, 65, 66, 66, 66, 66, 67]
+
+
+def test_one_slow_run_counts_as_four_times_the_estimate() -> None:
+    runs = RunTimes(BatchSpec())
+    for _ in range(16):
+        runs.learn(1, 0, 1.0)
+    runs.learn(1, 0, 40.0)
+    assert runs.mean_s == [1.1875]  # a sixteenth of the way to 4 s
+
+
+def test_a_size_that_is_new_is_an_outlier_by_what_the_others_let_expect() -> None:
+    """4 rows are expected to take 2.5 s: the first batch of them took 99."""
+    runs = measured((1, 0, 1.0), (2, 0, 1.5), rows_max=4)
+    runs.learn(4, 0, 99.0)
+    assert runs.mean_s == [1.0, 1.5, 10.0]
+    runs.learn(4, 0, 2.5)  # less than half: what came before was warm-up
+    assert runs.mean_s == [1.0, 1.5, 2.5]
+
+
+def test_a_new_size_that_is_slow_for_good_is_believed_with_its_fourth_run() -> None:
+    runs = measured((1, 0, 1.0), (2, 0, 1.5), rows_max=4)
+    seen = []
+    for _ in range(4):
+        runs.learn(4, 0, 1000.0)
+        seen.append(runs.mean_s[2])
+    assert seen == [10.0, 25.0, 50.0, 1000.0]
+
+
+def test_a_model_that_becomes_slower_for_good_is_believed_within_seven_runs() -> None:
+    """Every fourth run is looked at, and after an outlier each: the fourth is the seventh."""
+    runs = RunTimes(BatchSpec())
+    for _ in range(76):
+        runs.learn(1, 0, 1.0)
+    seen = []
+    for _ in range(7):
+        runs.learn(1, 0, 50.0)
+        seen.append(round(runs.mean_s[0], 3))
+    assert seen == [1.0, 1.0, 1.0, 1.188, 1.41, 1.675, 50.0]
+    assert runs.high_s == [75.0]
+
+
+def test_a_longer_input_is_an_outlier_once_and_is_learned_with_the_next() -> None:
+    """A bucket twice as long takes 9 times as long: one run counts as 8 s, the next as it is."""
+    runs = measured((1, 16, 1.0), rows_max=1, buckets=(16, 32))
+    runs.learn(1, 1, 9.0)
+    runs.learn(1, 1, 9.0)
+    assert runs.mean_s == [1.0, 8.5]
+
+
+def test_a_size_seen_once_counts_less_than_one_that_was_seen_often() -> None:
+    """Single pairs were slow: what batches of four save is what they say that are run all day."""
+    runs = RunTimes(BatchSpec(rows_max=4))
+    for _ in range(32):
+        runs.learn(1, 0, 1.0)
+        runs.learn(4, 0, 2.5)
+    runs.learn(2, 0, 6.0)
+    for _ in range(31):
+        runs.learn(1, 0, 1.0)
+    assert runs.mean_s == [1.0, 6.0, 2.5]
+    assert runs.saved_s(0) == pytest.approx(0.7114094)
 
 
 @pytest.mark.parametrize(

@@ -55,13 +55,13 @@ def test_the_rows_of_a_direct_batch_are_the_slots_and_those_without_a_request_ar
     for id, sequence in enumerate(("a", "b", "c"), 1):
         assert add(batcher, id, sequence, "(", now=0.0) == []
     assert batcher.next_deadline() == 0.0
-    assert batcher.on_timer(now=0.0) == [
+    assert batcher.on_timer(now=0.0)[0] == [
         run(0, (1, 2, 3), step("a", 0, "("), step("b", 1, "("), step("c", 2, "("))
     ]
     assert batcher.next_deadline() is None
     assert add(batcher, 4, "c", now=0.1) == []
     assert batcher.lane_freed(0, now=0.2) == []
-    assert batcher.on_timer(now=0.2) == [run(0, (4,), None, None, step("c", 2), waited_s=0.1)]
+    assert batcher.on_timer(now=0.2)[0] == [run(0, (4,), None, None, step("c", 2), waited_s=0.1)]
 
 
 def test_requests_of_one_sequence_run_in_order_and_one_at_a_time() -> None:
@@ -69,11 +69,11 @@ def test_requests_of_one_sequence_run_in_order_and_one_at_a_time() -> None:
     add(batcher, 1, 7, "(", now=0.0)
     add(batcher, 2, 7, now=0.0)
     add(batcher, 3, 7, ")", now=0.0)
-    assert batcher.on_timer(now=0.0) == [run(0, (1,), step(7, 0, "("), waiting=2)]
+    assert batcher.on_timer(now=0.0)[0] == [run(0, (1,), step(7, 0, "("), waiting=2)]
     assert batcher.lane_freed(0, now=1.0) == []
-    assert batcher.on_timer(now=1.0) == [run(0, (2,), step(7, 0), waited_s=1.0, waiting=1)]
+    assert batcher.on_timer(now=1.0)[0] == [run(0, (2,), step(7, 0), waited_s=1.0, waiting=1)]
     assert batcher.lane_freed(0, now=2.0) == []
-    assert batcher.on_timer(now=2.0) == [run(0, (3,), step(7, 0, ")"), waited_s=2.0)]
+    assert batcher.on_timer(now=2.0)[0] == [run(0, (3,), step(7, 0, ")"), waited_s=2.0)]
     assert batcher.lane_freed(0, now=3.0) == [FreeSequenceSlot(7, 0, 0, "ended")]
     assert batcher.next_deadline() is None
 
@@ -82,14 +82,14 @@ def test_a_direct_batch_waits_for_its_part_of_the_slots_but_not_longer_than_it_m
     batcher = SequenceBatcher(SequenceSpec(slots=4, utilization_min=0.5, wait_s_max=0.5))
     add(batcher, 1, "a", "(", now=1.0)
     assert batcher.next_deadline() == 1.5
-    assert batcher.on_timer(now=1.4) == []
+    assert batcher.on_timer(now=1.4)[0] == []
     add(batcher, 2, "b", "(", now=1.4)
-    assert batcher.on_timer(now=1.4) == [
+    assert batcher.on_timer(now=1.4)[0] == [
         run(0, (1, 2), step("a", 0, "("), step("b", 1, "("), waited_s=0.3999999999999999)
     ]
     batcher.lane_freed(0, now=2.0)
     add(batcher, 3, "b", now=2.0)
-    assert batcher.on_timer(now=2.5) == [
+    assert batcher.on_timer(now=2.5)[0] == [
         run(0, (3,), None, step("b", 1), reason="waited-enough", waited_s=0.5)
     ]
 
@@ -98,31 +98,33 @@ def test_sequences_spread_over_lanes_and_each_stays_on_its_own() -> None:
     batcher = SequenceBatcher(SequenceSpec(lanes=2, slots=2))
     for id, sequence in enumerate("abc", 1):
         add(batcher, id, sequence, "(", now=0.0)
-    assert batcher.on_timer(now=0.0) == [
+    assert batcher.on_timer(now=0.0)[0] == [
         run(0, (1, 3), step("a", 0, "("), step("c", 1, "("), waiting=1),
         run(1, (2,), step("b", 0, "(")),
     ]
     add(batcher, 4, "b", now=0.1)
     batcher.lane_freed(0, now=0.2)
-    assert batcher.on_timer(now=0.2) == []  # lane 0 is free, and not the one of b
+    assert batcher.on_timer(now=0.2)[0] == []  # lane 0 is free, and not the one of b
     batcher.lane_freed(1, now=0.3)
-    assert batcher.on_timer(now=0.3) == [run(1, (4,), step("b", 0), waited_s=0.19999999999999998)]
+    assert batcher.on_timer(now=0.3)[0] == [
+        run(1, (4,), step("b", 0), waited_s=0.19999999999999998)
+    ]
 
 
 def test_a_request_that_is_to_run_alone_has_no_batch_mates() -> None:
     batcher = SequenceBatcher(DIRECT)
     add(batcher, 1, "a", "(", now=0.0)
     batcher.add(2, sequence="b", start=True, end=False, alone=True, now=0.0)
-    assert batcher.on_timer(now=0.0) == [run(0, (2,), None, step("b", 1, "("), waiting=1)]
+    assert batcher.on_timer(now=0.0)[0] == [run(0, (2,), None, step("b", 1, "("), waiting=1)]
     batcher.lane_freed(0, now=0.1)
-    assert batcher.on_timer(now=0.1) == [run(0, (1,), step("a", 0, "("), waited_s=0.1)]
+    assert batcher.on_timer(now=0.1)[0] == [run(0, (1,), step("a", 0, "("), waited_s=0.1)]
 
 
 def test_one_request_that_is_to_run_alone_goes_before_another() -> None:
     batcher = SequenceBatcher(DIRECT)
     for id, sequence in enumerate("ab", 1):
         batcher.add(id, sequence=sequence, start=True, end=False, alone=True, now=0.0)
-    assert batcher.on_timer(now=0.0) == [run(0, (1,), step("a", 0, "("), waiting=1)]
+    assert batcher.on_timer(now=0.0)[0] == [run(0, (1,), step("a", 0, "("), waiting=1)]
 
 
 def test_by_itself_a_copy_holds_one_sequence_and_runs_one_row_at_once() -> None:
@@ -131,7 +133,9 @@ def test_by_itself_a_copy_holds_one_sequence_and_runs_one_row_at_once() -> None:
     add(batcher, 2, "b", "(", now=0.0)
     assert (batcher.open_count, batcher.backlog_count) == (1, 1)
     reason = "batch-full"
-    assert batcher.on_timer(now=0.0) == [run(0, (1,), step("a", 0, "("), reason=reason, waiting=1)]
+    assert batcher.on_timer(now=0.0)[0] == [
+        run(0, (1,), step("a", 0, "("), reason=reason, waiting=1)
+    ]
 
 
 def test_without_a_bound_of_its_own_a_queue_takes_2048_requests() -> None:
@@ -144,7 +148,7 @@ def test_without_a_bound_of_its_own_a_queue_takes_2048_requests() -> None:
 def test_a_batch_whose_part_of_the_slots_is_less_than_one_request_leaves_with_one() -> None:
     batcher = SequenceBatcher(SequenceSpec(slots=4, utilization_min=0.1, wait_s_max=9.0))
     add(batcher, 1, "a", "(", now=0.0)
-    assert batcher.on_timer(now=0.0) == [run(0, (1,), step("a", 0, "("))]
+    assert batcher.on_timer(now=0.0)[0] == [run(0, (1,), step("a", 0, "("))]
 
 
 # oldest
@@ -154,7 +158,7 @@ def test_oldest_takes_the_oldest_requests_of_any_slot_without_padding() -> None:
     batcher = SequenceBatcher(OLDEST)
     for id, sequence in enumerate("abc", 1):
         add(batcher, id, sequence, "(", now=id / 10)
-    assert batcher.on_timer(now=0.3) == [
+    assert batcher.on_timer(now=0.3)[0] == [
         run(
             0, (1, 2), step("a", 0, "("), step("b", 1, "("),
             reason="batch-full", waited_s=0.19999999999999998, waiting=1,
@@ -162,7 +166,7 @@ def test_oldest_takes_the_oldest_requests_of_any_slot_without_padding() -> None:
     ]  # fmt: skip
     add(batcher, 4, "a", now=0.4)
     batcher.lane_freed(0, now=0.5)
-    assert batcher.on_timer(now=0.5) == [
+    assert batcher.on_timer(now=0.5)[0] == [
         run(0, (3, 4), step("c", 2, "("), step("a", 0), reason="batch-full", waited_s=0.2)
     ]
 
@@ -172,13 +176,13 @@ def test_oldest_leaves_at_a_preferred_size_or_when_its_oldest_has_waited_enough(
     batcher = SequenceBatcher(spec)
     add(batcher, 1, "a", "(", now=0.0)
     assert batcher.next_deadline() == 1.0
-    assert batcher.on_timer(now=1.0) == [
+    assert batcher.on_timer(now=1.0)[0] == [
         run(0, (1,), step("a", 0, "("), reason="waited-enough", waited_s=1.0)
     ]
     batcher.lane_freed(0, now=2.0)
     for id, sequence in enumerate("bcd", 2):
         add(batcher, id, sequence, "(", now=2.0)
-    assert batcher.on_timer(now=2.0) == [
+    assert batcher.on_timer(now=2.0)[0] == [
         run(
             0, (2, 3), step("b", 1, "("), step("c", 2, "("),
             reason="preferred-size", waiting=1,
@@ -191,12 +195,12 @@ def test_the_oldest_request_decides_and_not_the_sequence_that_came_first() -> No
     batcher = SequenceBatcher(spec)
     for id, sequence in enumerate("ab", 1):
         add(batcher, id, sequence, "(", now=0.0)
-    batcher.on_timer(now=0.0)
+    batcher.on_timer(now=0.0)[0]
     add(batcher, 3, "b", now=1.0)  # b's next is older than a's, which is added behind it
     add(batcher, 4, "a", now=1.5)
     add(batcher, 5, "c", "(", now=1.25)
     assert batcher.lane_freed(0, now=2.0) == []
-    assert batcher.on_timer(now=2.0) == [
+    assert batcher.on_timer(now=2.0)[0] == [
         run(
             0, (3, 5), step("b", 1), step("c", 2, "("),
             reason="batch-full", waited_s=1.0, waiting=1,
@@ -214,7 +218,7 @@ def test_of_the_preferred_sizes_the_largest_that_is_there_is_taken() -> None:
         batcher = SequenceBatcher(spec)
         for id in range(count):
             add(batcher, id, id, "(", now=0.0)
-        (action,) = batcher.on_timer(now=0.0) or [None]
+        (action,) = batcher.on_timer(now=0.0)[0] or [None]
         return [len(action.ids), action.reason] if isinstance(action, RunSequences) else []
 
     assert batch_of(1) == []
@@ -234,7 +238,7 @@ def test_a_sequence_that_was_not_begun_or_has_ended_is_refused() -> None:
     assert add(batcher, 1, 5, now=0.0) == [RefuseItem(1, NOT_STARTED)]
     assert add(batcher, 2, 5, "()", now=0.0) == []
     assert add(batcher, 3, 5, now=0.0) == [RefuseItem(3, NOT_STARTED)]
-    batcher.on_timer(now=0.0)
+    batcher.on_timer(now=0.0)[0]
     assert batcher.lane_freed(0, now=0.1) == [FreeSequenceSlot(5, 0, 0, "ended")]
     assert add(batcher, 4, 5, ")", now=0.2) == [RefuseItem(4, NOT_STARTED)]
 
@@ -250,9 +254,9 @@ def test_a_sequence_that_begins_again_goes_on_in_its_slot() -> None:
     batcher = SequenceBatcher(DIRECT)
     add(batcher, 1, "a", "(", now=0.0)
     add(batcher, 2, "a", "(", now=0.0)
-    assert batcher.on_timer(now=0.0) == [run(0, (1,), step("a", 0, "("), waiting=1)]
+    assert batcher.on_timer(now=0.0)[0] == [run(0, (1,), step("a", 0, "("), waiting=1)]
     batcher.lane_freed(0, now=0.0)
-    assert batcher.on_timer(now=0.0) == [run(0, (2,), step("a", 0, "("))]
+    assert batcher.on_timer(now=0.0)[0] == [run(0, (2,), step("a", 0, "("))]
 
 
 def test_without_a_free_slot_a_sequence_waits_with_all_its_requests() -> None:
@@ -262,13 +266,15 @@ def test_without_a_free_slot_a_sequence_waits_with_all_its_requests() -> None:
     add(batcher, 3, "b", ")", now=0.0)
     add(batcher, 4, "c", "()", now=0.0)
     assert (batcher.open_count, batcher.backlog_count) == (1, 2)
-    assert batcher.on_timer(now=0.0) == [run(0, (1,), step("a", 0, "("), waiting=3)]
+    assert batcher.on_timer(now=0.0)[0] == [run(0, (1,), step("a", 0, "("), waiting=3)]
     batcher.lane_freed(0, now=0.1)
     assert batcher.next_deadline() == 1.1  # it keeps its slot until it ends or is idle
     add(batcher, 5, "a", ")", now=0.2)
-    assert batcher.on_timer(now=0.2) == [run(0, (5,), step("a", 0, ")"), waiting=3)]
+    assert batcher.on_timer(now=0.2)[0] == [run(0, (5,), step("a", 0, ")"), waiting=3)]
     assert batcher.lane_freed(0, now=0.3) == [FreeSequenceSlot("a", 0, 0, "ended")]
-    assert batcher.on_timer(now=0.3) == [run(0, (2,), step("b", 0, "("), waited_s=0.3, waiting=2)]
+    assert batcher.on_timer(now=0.3)[0] == [
+        run(0, (2,), step("b", 0, "("), waited_s=0.3, waiting=2)
+    ]
 
 
 def test_one_that_begins_again_behind_its_end_goes_behind_the_backlog() -> None:
@@ -276,11 +282,13 @@ def test_one_that_begins_again_behind_its_end_goes_behind_the_backlog() -> None:
     add(batcher, 1, "a", "()", now=0.0)
     add(batcher, 2, "b", "()", now=0.0)
     add(batcher, 3, "a", "()", now=0.0)
-    batcher.on_timer(now=0.0)
+    batcher.on_timer(now=0.0)[0]
     assert batcher.lane_freed(0, now=1.0) == [FreeSequenceSlot("a", 0, 0, "ended")]
-    assert batcher.on_timer(now=1.0) == [run(0, (2,), step("b", 0, "()"), waited_s=1.0, waiting=1)]
+    assert batcher.on_timer(now=1.0)[0] == [
+        run(0, (2,), step("b", 0, "()"), waited_s=1.0, waiting=1)
+    ]
     assert batcher.lane_freed(0, now=2.0) == [FreeSequenceSlot("b", 0, 0, "ended")]
-    assert batcher.on_timer(now=2.0) == [run(0, (3,), step("a", 0, "()"), waited_s=2.0)]
+    assert batcher.on_timer(now=2.0)[0] == [run(0, (3,), step("a", 0, "()"), waited_s=2.0)]
 
 
 def test_behind_its_end_a_sequence_takes_requests_again_only_once_it_begins_again() -> None:
@@ -295,13 +303,13 @@ def test_behind_its_end_a_sequence_takes_requests_again_only_once_it_begins_agai
 def test_the_next_moment_is_the_earliest_of_all() -> None:
     batcher = SequenceBatcher(SequenceSpec(lanes=2, slots=1, idle_s_max=9.0))
     add(batcher, 1, "a", "(", now=0.0)
-    batcher.on_timer(now=0.0)
+    batcher.on_timer(now=0.0)[0]
     batcher.lane_freed(0, now=1.0)
     assert batcher.next_deadline() == 10.0
     add(batcher, 2, "b", "(", now=2.0)
     assert batcher.next_deadline() == 2.0
     assert batcher.running == 0
-    batcher.on_timer(now=2.0)
+    batcher.on_timer(now=2.0)[0]
     assert batcher.running == 1
     assert batcher.next_deadline() == 10.0
 
@@ -310,12 +318,12 @@ def test_a_sequence_is_idle_since_its_last_answer() -> None:
     batcher = SequenceBatcher(SequenceSpec(slots=2, idle_s_max=1.0))
     for id, sequence in enumerate("ab", 1):
         add(batcher, id, sequence, "(", now=0.0)
-    batcher.on_timer(now=0.0)
+    batcher.on_timer(now=0.0)[0]
     batcher.lane_freed(0, now=0.5)
     add(batcher, 3, "a", now=1.0)
-    batcher.on_timer(now=1.0)
+    batcher.on_timer(now=1.0)[0]
     batcher.lane_freed(0, now=3.0)
-    assert batcher.on_timer(now=3.0) == [FreeSequenceSlot("b", 0, 1, "idle")]
+    assert batcher.on_timer(now=3.0)[0] == [FreeSequenceSlot("b", 0, 1, "idle")]
     assert batcher.next_deadline() == 4.0
 
 
@@ -323,12 +331,12 @@ def test_an_idle_sequence_ends_and_its_slot_goes_to_the_backlog() -> None:
     batcher = SequenceBatcher(SequenceSpec(slots=1, idle_s_max=2.0))
     add(batcher, 1, "a", "(", now=0.0)
     add(batcher, 2, "b", "(", now=0.0)
-    batcher.on_timer(now=0.0)
+    batcher.on_timer(now=0.0)[0]
     assert batcher.next_deadline() is None  # while it runs it is not idle
     batcher.lane_freed(0, now=5.0)
     assert batcher.next_deadline() == 7.0
-    assert batcher.on_timer(now=6.9) == []
-    assert batcher.on_timer(now=7.0) == [
+    assert batcher.on_timer(now=6.9)[0] == []
+    assert batcher.on_timer(now=7.0)[0] == [
         FreeSequenceSlot("a", 0, 0, "idle"),
         run(0, (2,), step("b", 0, "("), waited_s=7.0),
     ]
@@ -343,25 +351,25 @@ def test_a_lanes_sequences_are_lost_with_its_worker_and_say_so_until_they_begin_
     add(batcher, 1, "a", "(", now=0.0)
     add(batcher, 2, "b", "(", now=0.0)
     add(batcher, 3, "a", now=0.0)
-    batcher.on_timer(now=0.0)
+    batcher.on_timer(now=0.0)[0]
     assert batcher.lane_lost(0) == [Expire(3, LOST), FreeSequenceSlot("a", 0, 0, "lost")]
     batcher.check_invariants()
     assert batcher.lane_freed(0, now=0.1) == []
     assert add(batcher, 4, "a", now=0.2) == [RefuseItem(4, LOST)]
     assert add(batcher, 5, "a", "(", now=0.3) == []  # it waits: no lane has a slot
-    assert batcher.on_timer(now=0.3) == []
+    assert batcher.on_timer(now=0.3)[0] == []
     batcher.lane_ready(0)
     batcher.check_invariants()
-    assert batcher.on_timer(now=0.5) == [run(0, (5,), step("a", 0, "("), waited_s=0.2)]
+    assert batcher.on_timer(now=0.5)[0] == [run(0, (5,), step("a", 0, "("), waited_s=0.2)]
     batcher.lane_freed(1, now=0.5)
     add(batcher, 6, "b", now=0.6)  # the other lane's sequence never noticed
-    assert batcher.on_timer(now=0.6) == [run(1, (6,), step("b", 0))]
+    assert batcher.on_timer(now=0.6)[0] == [run(1, (6,), step("b", 0))]
 
 
 def test_a_request_that_leaves_the_queue_takes_its_sequence_with_it() -> None:
     batcher = SequenceBatcher(DIRECT)
     add(batcher, 1, "a", "(", now=0.0)
-    batcher.on_timer(now=0.0)
+    batcher.on_timer(now=0.0)[0]
     add(batcher, 2, "a", now=0.1)
     add(batcher, 3, "a", now=0.1)
     assert batcher.cancel(2, now=0.2) == (
@@ -377,10 +385,10 @@ def test_a_request_that_leaves_the_queue_takes_its_sequence_with_it() -> None:
 def test_a_request_whose_time_is_over_is_not_run_and_its_sequence_is_lost() -> None:
     batcher = SequenceBatcher(DIRECT)
     add(batcher, 1, "a", "(", now=0.0)
-    batcher.on_timer(now=0.0)
+    batcher.on_timer(now=0.0)[0]
     batcher.add(2, sequence="a", start=False, end=False, deadline=1.0, now=0.5)
     batcher.lane_freed(0, now=2.0)
-    assert batcher.on_timer(now=2.0) == [
+    assert batcher.on_timer(now=2.0)[0] == [
         Expire(2, "deadline-passed"),
         FreeSequenceSlot("a", 0, 0, "lost"),
     ]
@@ -393,7 +401,7 @@ def test_a_sequence_that_was_lost_and_began_again_is_no_lost_one() -> None:
     add(batcher, 1, "a", "(", now=0.0)
     batcher.cancel(1, now=0.0)
     add(batcher, 2, "a", "()", now=0.0)
-    batcher.on_timer(now=0.0)
+    batcher.on_timer(now=0.0)[0]
     batcher.lane_freed(0, now=0.1)
     assert add(batcher, 3, "a", now=0.2) == [RefuseItem(3, NOT_STARTED)]
 
@@ -412,7 +420,7 @@ def test_slots_of_lanes_that_are_left_go_out_by_their_number() -> None:
     batcher.lane_lost(0)
     for id, sequence in enumerate("abcdef", 1):
         add(batcher, id, sequence, "(", now=0.0)
-    ran = [each.steps for each in batcher.on_timer(now=0.0) if isinstance(each, RunSequences)]
+    ran = [each.steps for each in batcher.on_timer(now=0.0)[0] if isinstance(each, RunSequences)]
     assert [[each and each.sequence for each in steps] for steps in ran] == [
         ["a", "c", "e"], ["b", "d", "f"],
     ]  # fmt: skip
@@ -422,7 +430,7 @@ def test_of_a_request_that_is_late_nothing_is_left() -> None:
     batcher = SequenceBatcher(DIRECT)
     batcher.add(1, sequence="a", start=True, end=False, deadline=1.0, now=0.0)
     add(batcher, 2, "a", now=0.0)
-    assert batcher.on_timer(now=1.0) == [
+    assert batcher.on_timer(now=1.0)[0] == [
         Expire(1, "deadline-passed"), Expire(2, LOST), FreeSequenceSlot("a", 0, 0, "lost"),
     ]  # fmt: skip
     batcher.check_invariants()
@@ -433,7 +441,7 @@ def test_a_request_that_finds_the_queue_full_changes_nothing() -> None:
     batcher = SequenceBatcher(SequenceSpec(slots=1, queue_rows_max=1))
     add(batcher, 1, "a", "(", now=0.0)
     assert add(batcher, 2, "a", now=0.0) == [RefuseItem(2, "queue-full")]
-    batcher.on_timer(now=0.0)
+    batcher.on_timer(now=0.0)[0]
     assert add(batcher, 3, "a", now=0.1) == []
 
 
@@ -509,7 +517,7 @@ def test_nothing_is_lost_or_run_twice_and_a_sequence_runs_in_order(
                 carry_out(list(actions))
         at = batcher.next_deadline()
         if at is not None and now >= at:
-            carry_out(list(batcher.on_timer(now=now)))
+            carry_out(list(batcher.on_timer(now=now)[0]))
             after = batcher.next_deadline()
             assert after is None or after > now
         batcher.check_invariants()

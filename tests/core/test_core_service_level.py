@@ -20,7 +20,19 @@ def test_a_lone_item_on_an_idle_copy_leaves_at_once() -> None:
     alone = batcher()
     alone.add(1, now=0.0)
     assert alone.next_deadline() == 0.0
-    assert alone.on_timer(now=0.0) == [RunBatch(0, (1,), 1, 0, 0.0, 0, "lane-free")]
+    assert alone.on_timer(now=0.0)[0] == [RunBatch(0, (1,), 1, 0, 0.0, 0, "lane-free")]
+
+
+def test_beside_its_actions_the_timer_says_when_to_call_again() -> None:
+    """Nothing waits after a lone item has left; a second one waits for the lane alone."""
+    alone = batcher()
+    alone.add(1, now=0.0)
+    assert alone.on_timer(now=0.0)[1] is None
+    alone.add(2, deadline=20.0, now=0.5)
+    assert alone.on_timer(now=0.5) == ([], 20.0)
+    knob = batcher(wait_s_max=0.5)
+    knob.add(1, now=0.0)
+    assert knob.on_timer(now=0.25) == ([], 0.5)
 
 
 def test_while_items_come_often_a_batch_waits_for_what_joining_saves() -> None:
@@ -34,8 +46,8 @@ def test_while_items_come_often_a_batch_waits_for_what_joining_saves() -> None:
     due = waiting.next_deadline()
     assert due is not None
     assert round(due, 6) == 6.6
-    assert waiting.on_timer(now=6.5) == []
-    (action,) = waiting.on_timer(now=due)
+    assert waiting.on_timer(now=6.5)[0] == []
+    (action,) = waiting.on_timer(now=due)[0]
     assert isinstance(action, RunBatch)
     assert (action.ids, action.reason) == ((60, 61), "waited-enough")
 
@@ -50,8 +62,8 @@ def test_whatever_pays_the_oldest_is_not_kept_beyond_the_level() -> None:
     slow.add(60, now=30.0)
     slow.add(61, now=30.5)
     assert slow.next_deadline() == 60.0
-    assert slow.on_timer(now=59.0) == []
-    assert slow.on_timer(now=60.0) == [RunBatch(0, (60, 61), 2, 0, 30.0, 0, "service-level")]
+    assert slow.on_timer(now=59.0)[0] == []
+    assert slow.on_timer(now=60.0)[0] == [RunBatch(0, (60, 61), 2, 0, 30.0, 0, "service-level")]
 
 
 def test_a_batch_takes_what_ends_within_the_budget_of_its_oldest() -> None:
@@ -144,21 +156,21 @@ def test_a_batch_whose_last_moment_is_now_and_which_gains_nothing_leaves_for_the
     late = batcher()
     late.add(1, now=0.0)
     late.add(2, now=6.0)
-    assert late.on_timer(now=6.0) == [RunBatch(0, (1, 2), 2, 0, 6.0, 0, "lane-free")]
+    assert late.on_timer(now=6.0)[0] == [RunBatch(0, (1, 2), 2, 0, 6.0, 0, "lane-free")]
 
 
 def test_a_wait_that_was_set_stands() -> None:
     knob = batcher(wait_s_max=0.5)
     knob.add(1, now=0.0)
     assert knob.next_deadline() == 0.5
-    assert knob.on_timer(now=0.5) == [RunBatch(0, (1,), 1, 0, 0.5, 0, "waited-enough")]
+    assert knob.on_timer(now=0.5)[0] == [RunBatch(0, (1,), 1, 0, 0.5, 0, "waited-enough")]
 
 
 def test_without_any_run_known_nothing_waits_and_nothing_is_cut() -> None:
     unknown = batcher(runs_measured=())
     for ident in range(1, 4):
         unknown.add(ident, now=0.0)
-    assert unknown.on_timer(now=0.0) == [RunBatch(0, (1, 2, 3), 3, 0, 0.0, 0, "lane-free")]
+    assert unknown.on_timer(now=0.0)[0] == [RunBatch(0, (1, 2, 3), 3, 0, 0.0, 0, "lane-free")]
 
 
 def test_an_item_that_fills_a_batch_by_itself_is_not_cut() -> None:

@@ -232,6 +232,13 @@ def test_the_duration_of_a_step_follows_slowly() -> None:
     assert machine.snapshot()["step_s"] == pytest.approx(0.9)
 
 
+def test_a_step_that_a_neighbour_held_up_counts_as_four() -> None:
+    machine = stepper()
+    machine.stepped(0.8)
+    machine.stepped(80.0)
+    assert machine.snapshot()["step_s"] == pytest.approx(1.1)
+
+
 def test_impossible_specs_and_known_ids_are_refused() -> None:
     for rows_max, tokens_max in ((0, 1), (1, 0)):
         with pytest.raises(CallerError) as caught:

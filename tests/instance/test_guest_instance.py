@@ -11,6 +11,7 @@ import pytest
 from tests.kit import model_files
 from tests.kit.instances import InstanceProcess, instance
 from tests.kit.polling import wait_until
+from tests.kit.processes import policies_below
 
 from penstock import guests
 
@@ -37,20 +38,6 @@ def guest(tmp_path: Path) -> Iterator[InstanceProcess]:
     command = guests.command((sys.executable, "-m", "penstock.instance"))
     with instance(tmp_path, command=command) as running:
         yield running
-
-
-def policies_below(pid: int) -> dict[tuple[int, str], int]:
-    """Of every thread of a process and of all that it has started, by number and name."""
-    found: dict[tuple[int, str], int] = {}
-    for task in Path(f"/proc/{pid}/task").iterdir():
-        try:
-            name = (task / "comm").read_text().strip()
-            found[int(task.name), name] = os.sched_getscheduler(int(task.name))
-            for child in (task / "children").read_text().split():
-                found |= policies_below(int(child))
-        except (FileNotFoundError, ProcessLookupError):
-            continue  # it has ended
-    return found
 
 
 def test_every_thread_takes_only_what_others_leave(guest: InstanceProcess, tmp_path: Path) -> None:

@@ -96,7 +96,7 @@ def test_the_first_batch_is_of_a_size_that_ends_within_the_level(tmp_path: Path)
     def first(spec: Any) -> RunBatch:
         batcher = Batcher(spec)
         actions = [a for at in range(40) for a in batcher.add(at, length=16, now=1.0)]
-        actions += batcher.on_timer(now=1.0)
+        actions += batcher.on_timer(now=1.0)[0]
         return next(action for action in actions if isinstance(action, RunBatch))
 
     assert first(batch_spec(BATCHING, 1)).rows == 32

@@ -48,6 +48,22 @@ def instances_of(pid: int) -> list[int]:
     return children_of(pid, "penstock.instance")
 
 
+def policies_of(pid: int) -> dict[tuple[int, str], int]:
+    """The scheduling policy of every thread of a process, by number and name."""
+    found = {}
+    with suppress(OSError):  # it has ended
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            with suppress(OSError):
+                name = (task / "comm").read_text().strip()
+                found[int(task.name), name] = os.sched_getscheduler(int(task.name))
+    return found
+
+
+def policies_below(pid: int) -> dict[tuple[int, str], int]:
+    """As `policies_of`, of a process and of all that it has started."""
+    return {task: policy for one in tree_pids(pid) for task, policy in policies_of(one).items()}
+
+
 def pids_in(folder: str, *, below: int) -> list[int]:
     """Of a process and all that it started, those that run in a folder of this name."""
     found = []

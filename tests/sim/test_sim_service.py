@@ -40,6 +40,13 @@ def test_measured_runs_stand_in_for_the_formula() -> None:
     assert [service.run_s(2, bucket) for bucket in (0, 16, 17, 999)] == [1.0, 1.0, 3.0, 3.0]
 
 
+def test_the_first_run_of_a_size_may_take_a_time_of_its_own() -> None:
+    service = ServiceTimes(ServiceSpec(base_s=1.0, first_runs=((2, 9.0), (4, 5.0))), 1)
+    assert [service.run_s(rows, 0) for rows in (1, 2, 2, 3, 4, 4)] == [
+        1.0, 9.0, 1.0, 1.0, 5.0, 1.0
+    ]  # fmt: skip
+
+
 def test_measured_noise_is_drawn_as_it_was() -> None:
     service = ServiceTimes(ServiceSpec(base_s=2.0, noise=(0.5, 1.5)), 1)
     assert {service.run_s(1, 0) for _ in range(50)} == {1.0, 3.0}

@@ -146,6 +146,7 @@ TESTS_OF: dict[str, tuple[str, ...]] = {
     "core/batching/caller_settings.py": ("core/test_core_caller_settings.py",),
     "core/batching/spec.py": _BATCHING,
     "core/batching/batcher.py": (*_BATCHING, "core/test_core_service_level.py"),
+    "core/batching/waiting_items.py": (*_BATCHING, "core/test_core_service_level.py"),
     "core/blame/bisection.py": ("core/blame/test_blame_bisection.py",),
     "core/blame/death_limits.py": (
         "core/blame/test_blame_crash_loop.py",
@@ -315,6 +316,7 @@ TESTS_OF: dict[str, tuple[str, ...]] = {
     "core/routing/sessions.py": _ROUTING,
     "core/routing/speeds.py": ("core/test_core_routing_speeds.py",),
     "core/routing/strategies.py": _ROUTING,
+    "core/learned_times.py": ("core/test_core_learned_times.py",),
     "core/batching/run_times.py": (
         "core/test_core_run_times.py",
         *_BATCHING,

@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from penstock import scheduling
 from penstock.core.blame.crashed_instances import is_crash
 from penstock.errors import ModelError, PenstockError, from_dict
 from penstock.runtimes.confinement.walls import GUARD, around_tool
@@ -74,15 +75,16 @@ def start_walled(
 def _started(
     argv: list[str], environ: dict[str, str], pass_fds: tuple[int, ...] = ()
 ) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        argv,
-        stdin=subprocess.PIPE,  # the child ends when this closes with our process
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        env=environ,
-        pass_fds=pass_fds,
-    )
+    with scheduling.children_compute():
+        return subprocess.Popen(
+            argv,
+            stdin=subprocess.PIPE,  # the child ends when this closes with our process
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env=environ,
+            pass_fds=pass_fds,
+        )
 
 
 def status_of(code: int) -> int:

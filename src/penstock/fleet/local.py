@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Final
 
-from penstock import guests
+from penstock import guests, scheduling
 from penstock.cleanup import shielded
 from penstock.core.machine.devices import choose_devices
 from penstock.core.machine.guest_start import TIMEOUT, GuestStart, GuestStartSpec
@@ -196,15 +196,17 @@ class LocalFleet:
         socket.unlink(missing_ok=True)
         log = open_log(log_path)
         try:
-            process = subprocess.Popen(
-                command,
-                env=with_huge_pages(for_instances()),
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                bufsize=0,
-                start_new_session=True,
-            )
+            # Its loop chooses for itself; threads of libraries are there before that
+            with scheduling.children_compute():
+                process = subprocess.Popen(
+                    command,
+                    env=with_huge_pages(for_instances()),
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=log,
+                    bufsize=0,
+                    start_new_session=True,
+                )
         except OSError as error:
             log.close()
             raise NotNowError(

@@ -40,7 +40,7 @@ class BatchMachine(Protocol):
     def queue_rows(self) -> int: ...
     @property
     def running(self) -> int: ...
-    def on_timer(self, *, now: float) -> list[Any]: ...
+    def on_timer(self, *, now: float) -> tuple[list[Any], float | None]: ...
     def next_deadline(self) -> float | None: ...
     def lane_freed(self, lane: int, *, now: float, timed: bool = True) -> list[Any]: ...
     def drain(self, *, now: float) -> list[Any]: ...
@@ -108,12 +108,9 @@ class BatcherDriver(Generic[Item]):
         """Runs the items that are due and sets the timer for the others."""
         if not self._items:
             return  # nothing waits, so nothing is due
-        at = self._batcher.next_deadline()
-        if at is not None and now >= at:
-            self._carry_out(self._batcher.on_timer(now=now))
-            if not self._items:
-                return
-            at = self._batcher.next_deadline()
+        actions, at = self._batcher.on_timer(now=now)
+        if actions:
+            self._carry_out(actions)
         if at is not None:
             self._wake_at(at)
 
@@ -235,10 +232,8 @@ class SequenceDriver(BatcherDriver[Item]):
         return ident
 
     def turn(self, now: float) -> None:
-        at = self._batcher.next_deadline()
-        if at is not None and now >= at:
-            self._carry_out(self._batcher.on_timer(now=now))
-            at = self._batcher.next_deadline()
+        actions, at = self._batcher.on_timer(now=now)
+        self._carry_out(actions)
         if at is not None:
             self._wake_at(at)
 

@@ -45,7 +45,6 @@ from penstock.fleet.identity import contexts, dial
 from penstock.fleet.machine import cpu_s, resident_bytes
 from penstock.instance import replies
 from penstock.instance.adapters import AdapterCopy, Adapters, LoadedAdapter
-from penstock.instance.batcher_driver import Timer
 from penstock.instance.connection import Connection
 from penstock.instance.copy import Copy
 from penstock.instance.engines.lane_threads import LaneEvents, LaneThreads
@@ -57,6 +56,7 @@ from penstock.instance.memory.account import MemoryAccount
 from penstock.instance.memory.use import MemoryUse
 from penstock.instance.multi_container.load import load_containers, prepared_containers
 from penstock.instance.settings import InstanceSettings, imported_since
+from penstock.instance.short_timers import ShortTimers
 from penstock.instance.transform.transforms import Transforms
 from penstock.instance.warm_up import load
 from penstock.metrics.loop_lag import LoopLag
@@ -95,6 +95,7 @@ class InstanceServer:
         self.counts: InFlightCounts | None = None  #: None until a connection asks for counts
         self._settings = settings
         self._loop = asyncio.get_running_loop()
+        self._timers = ShortTimers(self._loop, self.clock)
         self._loaded: dict[int, Loaded | HostedModels | LoadedAdapter] = {}
         self._hosts: dict[int, ModelHost] = {}  #: those copies that host target models, by number
         self._loop_lag = LoopLag()
@@ -188,9 +189,6 @@ class InstanceServer:
         task = self._loop.create_task(self._answer(connection, ident, payload))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-
-    def call_at(self, at: float, callback: Any) -> Timer:
-        return self._loop.call_later(max(0.0, at - self.clock.monotonic()), callback)
 
     async def _answer(self, connection: Connection, ident: int, payload: bytes) -> None:
         try:
@@ -299,7 +297,7 @@ class InstanceServer:
         copy = loaded.copy(
             number,
             clock=self.clock,
-            call_at=self.call_at,
+            call_at=self._timers.call_at,
             elsewhere=partial(self._helper.submit, 0),
             on_state=lambda event, error: self._copy_event(event, number, error),
         )
@@ -333,7 +331,7 @@ class InstanceServer:
                 wanted,
                 self._settings,
                 clock=self.clock,
-                call_at=self.call_at,
+                call_at=self._timers.call_at,
                 elsewhere=partial(self._helper.submit, 0),
                 on_event=lambda name, fields: self._broadcast(_event(name, number, fields)),
                 on_counts=lambda models: connection.send(
@@ -500,6 +498,7 @@ class InstanceServer:
         await self._memory.written()
         await asyncio.gather(*(loaded.close() for loaded in self._loaded.values()))
         self._helper.close()
+        self._timers.close()
 
     def kill_workers(self) -> None:
         """Kills all workers at once: the server that started this instance is gone."""

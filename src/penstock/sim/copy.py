@@ -133,7 +133,7 @@ class TwinCopy:
         )
         if actions:
             self._carry_out(actions, now)
-        self._arm(now)
+        self._turn(now)
 
     def cancel(self, number: int, now: float) -> None:
         """Receives a CANCEL frame. A running batch finishes unseen."""
@@ -171,9 +171,13 @@ class TwinCopy:
         key = self._number * len(self._lanes) + lane
         heappush(self._events, (now + run_s, LANE_DONE, key, self._epoch))
 
-    def _arm(self, now: float) -> None:
+    def _turn(self, now: float) -> None:
+        """The batcher is asked once all arrivals of this moment, one socket read, are there."""
+        if self.batcher.queue_rows:
+            self._arm(now, now)
+
+    def _arm(self, now: float, due: float | None) -> None:
         """A timer that is set too early stays: it fires without effect and is set again."""
-        due = self.batcher.next_deadline()
         if due is not None and due < self._timer_at:
             self._timer_at = due = due if due > now else now
             heappush(self._events, (due, BATCHER_TIMER, self._number, 0))
@@ -182,10 +186,10 @@ class TwinCopy:
         if now != self._timer_at or self._hangs:
             return
         self._timer_at = _INF
-        actions = self.batcher.on_timer(now=now)
+        actions, due = self.batcher.on_timer(now=now)
         if actions:
             self._carry_out(actions, now)
-        self._arm(now)
+        self._arm(now, due)
 
     def on_lane_done(self, lane: int, epoch: int, now: float) -> None:
         if epoch != self._epoch:
@@ -201,7 +205,7 @@ class TwinCopy:
         actions = self.batcher.lane_freed(lane, now=now)
         if actions:
             self._carry_out(actions, now)
-        self._arm(now)
+        self._turn(now)
         run_us = int((now - started) * 1e6)  # as in a REPLY frame
         self._gateway.answered(batch.ids, run_us, batch.rows, now)
 

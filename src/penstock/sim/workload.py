@@ -228,6 +228,8 @@ class ServiceSpec:
     sigma: float = 0.0  #: standard deviation of the logarithm of the noise; 0 = no noise
     measured: tuple[tuple[int, int, float], ...] = ()  #: (rows, bucket, mean run s)
     noise: tuple[float, ...] = ()  #: run time over mean, one per measured run
+    #: (rows, s): how long the very first run of so many rows takes, as where a compiler is at work
+    first_runs: tuple[tuple[int, float], ...] = ()
 
 
 class ServiceTimes:
@@ -240,8 +242,11 @@ class ServiceTimes:
         self._mu = -spec.sigma * spec.sigma / 2  # makes the mean of the noise 1
         self._ratios = spec.noise
         self._noise = random.Random(f"{seed}/service")
+        self._first_runs = dict(spec.first_runs)  #: those that are still to come
 
     def run_s(self, rows: int, bucket: int) -> float:
+        if rows in self._first_runs:
+            return self._first_runs.pop(rows)
         key = (rows, bucket)
         run_s = self._known_s.get(key)
         if run_s is None:

@@ -174,6 +174,30 @@ def test_times_are_learned_by_halves() -> None:
     assert (model.load_s, model.prepare_s, model.reload_s) == (3.0, 1.5, 4.5)
 
 
+def test_one_slow_load_counts_as_four_times_the_expected_and_the_fourth_in_a_row_is_believed() -> (
+    None
+):
+    model = TargetModel("m")
+    assert model.learn_load(2.0) == 2.0
+    assert model.learn_load(100.0) == 8.0
+    assert model.load_s == 5.0
+    seen = [model.learn_load(900.0) for _ in range(3)]
+    assert (seen, model.load_s) == ([20.0, 50.0, 100.0], 100.0)
+
+
+def test_a_slow_fetch_is_no_slow_load() -> None:
+    """Fetches and loads have counts of their own."""
+    model = TargetModel("m")
+    model.learn_load(1.0)
+    model.learn_prepare(1.0)
+    for _ in range(3):
+        model.learn_prepare(1000.0)
+    model.learn_load(1000.0)
+    assert (model.load_s, model.prepare_s) == (2.5, 15.625)
+    model.learn_prepare(1000.0)
+    assert (model.load_s, model.prepare_s) == (2.5, 1000.0)
+
+
 def test_evictions_and_dismissals_are_remembered() -> None:
     model = TargetModel("m")
     model.evicted()

@@ -6,13 +6,17 @@ and its 99th percentile, followed by stochastic approximation (Robbins and Monro
 raises it by a step, any other lowers it by a 99th of the step, which balances where one run in a
 hundred is longer.
 
-A cell that was not seen, or not lately, takes its estimate from others: an affine fit
-`a + b * rows` through the seen cells of its bucket. A single seen cell says little, so a larger
-batch is assumed to cost in proportion to its rows and a smaller one as much as the seen one. A
-bucket without any seen cell takes the estimates of the nearest shorter bucket, longer in proportion
-to its length, or else of the nearest longer one as they are. All of these rather overestimate, and
-the first run corrects them. Cells may be seeded with measurements, for example a compile report's.
+A cell that was not seen, or not lately, takes its estimate from others: an affine fit `a + b *
+rows` through the seen cells of its bucket, each weighed by its runs. A single seen cell says
+little, so a larger batch is assumed to cost in proportion to its rows and a smaller one as much as
+the seen one. A bucket without any seen cell takes the estimates of the nearest shorter bucket,
+longer in proportion to its length, or else of the nearest longer one as they are. All of these
+rather overestimate, and the first run corrects them. Cells may be seeded with measurements, for
+example a compile report's.
 Before anything is known every estimate is 0: nothing is forecast.
+
+One slow run counts as at most four times its cell's estimate, also the first of a cell for which
+others let expect something; a change is believed with the fourth in a row (`learned_times.py`).
 
 The first runs of a cell may be far too long (compilers warm up with the first shape they meet): if
 one of the next few takes less than half of the mean, the cell restarts from it.
@@ -44,12 +48,15 @@ from __future__ import annotations
 from typing import Any
 
 from penstock.core.batching.spec import BatchSpec
+from penstock.core.learned_times import OutlierFilter
 
 _MEAN_WEIGHT = 1 / 16
 #: first runs of a cell, in which a much shorter run shows that the earlier ones were warm-up
 _FRESH_RUNS = 8
 #: runs of a cell after which every fourth is enough: learning from one costs a microsecond
 _KNOWN_RUNS = 64
+#: runs of a cell that count in the fit: a moving mean knows no more than its latest ones
+_WEIGHT_RUNS_MAX = 16
 _STALE_RUNS = 1024  #: runs of the copy after which a cell without any of them is forgotten
 #: runs between two fits: estimates of cells that are not seen need not follow each run
 _FIT_EVERY_RUNS = 32
@@ -58,10 +65,12 @@ _STEP_MIN = 1 / 16  #: of the mean; keeps the percentile moving where all runs t
 
 
 class _Cell:
-    __slots__ = ("deviation", "high_s", "mean_s", "rows", "runs", "seen_at")
+    __slots__ = ("deviation", "high_s", "mean_s", "outliers", "rows", "runs", "seen_at")
 
-    def __init__(self, rows: float, run_s: float, seen_at: int) -> None:
-        self.start(rows, run_s)
+    def __init__(self, rows: float, run_s: float, seen_at: int, assumed_s: float = 0.0) -> None:
+        """`assumed_s`: what the other cells let expect; 0 = nothing."""
+        self.outliers = OutlierFilter()
+        self.start(rows, self.outliers.cut(run_s, assumed_s)[0])
         self.seen_at = seen_at
 
     def start(self, rows: float, run_s: float) -> None:
@@ -73,7 +82,8 @@ class _Cell:
 
     def learn(self, rows: int, run_s: float) -> None:
         self.runs += 1
-        if self.runs <= _FRESH_RUNS and run_s < self.mean_s / 2:
+        run_s, anew = self.outliers.cut(run_s, self.mean_s)
+        if anew or (self.runs <= _FRESH_RUNS and run_s < self.mean_s / 2):
             self.start(rows, run_s)
             return
         error = run_s - self.mean_s
@@ -123,10 +133,11 @@ class RunTimes:
         at = bucket * self._sizes + (rows - 1).bit_length()
         cell = self._cells[at]
         self._runs += 1
-        if cell is not None and cell.runs > _KNOWN_RUNS and self._runs & 3:
+        known = cell is not None and cell.runs > _KNOWN_RUNS and not cell.outliers.in_a_row
+        if known and self._runs & 3:
             return
         if cell is None:
-            cell = self._cells[at] = _Cell(rows, run_s, self._runs)
+            self._cells[at] = _Cell(rows, run_s, self._runs, self.mean_s[at])
             self._estimate()
         else:
             cell.learn(rows, run_s)
@@ -212,7 +223,9 @@ class RunTimes:
     def _fit(self, bucket: int) -> None:
         cells = [cell for cell in self._of(bucket) if cell is not None]
         ratio = max(cell.high_s / cell.mean_s if cell.mean_s else 1.0 for cell in cells)
-        base_s, row_s = _affine([(cell.rows, cell.mean_s) for cell in cells])
+        base_s, row_s = _affine(
+            [(cell.rows, cell.mean_s, min(cell.runs, _WEIGHT_RUNS_MAX)) for cell in cells]
+        )
         self._saved_s[bucket] = base_s if len(cells) > 1 else base_s / 2
         least = cells[0]
         for size, cell in enumerate(self._of(bucket)):
@@ -237,14 +250,15 @@ class RunTimes:
         self._saved_s[bucket] = self._saved_s[other]
 
 
-def _affine(points: list[tuple[float, float]]) -> tuple[float, float]:
-    """Least squares `a + b * x`, with both at least 0; a single point gives only `a`."""
-    count = len(points)
-    x_mean = sum(x for x, _ in points) / count
-    y_mean = sum(y for _, y in points) / count
-    spread = sum((x - x_mean) ** 2 for x, _ in points)
-    slope = sum((x - x_mean) * (y - y_mean) for x, y in points) / spread if spread else 0.0
-    slope = min(max(slope, 0.0), y_mean / x_mean)
+def _affine(points: list[tuple[float, float, int]]) -> tuple[float, float]:
+    """Least squares `a + b * x` of (x, y, weight), with both at least 0; a single point gives only
+    `a`."""
+    count = sum(weight for _, _, weight in points)
+    x_mean = sum(x * weight for x, _, weight in points) / count
+    y_mean = sum(y * weight for _, y, weight in points) / count
+    spread = sum((x - x_mean) ** 2 * weight for x, _, weight in points)
+    common = sum((x - x_mean) * (y - y_mean) * weight for x, y, weight in points)
+    slope = min(max(common / spread if spread else 0.0, 0.0), y_mean / x_mean)
     return y_mean - slope * x_mean, slope
 
 
@@ -283,14 +297,16 @@ class ServiceLevel:
         """When a batch of `rows` rows, whose oldest arrived at `oldest`, leaves for a free lane."""
         if self._wait_s_max > 0:
             return oldest + self._wait_s_max
-        return min(self._latest(bucket, oldest, rows), self._pays_until(bucket, rows))
+        return min(self._limits(bucket, oldest, rows))
 
-    def why(self, bucket: int, oldest: float, rows: int) -> str:
-        """The reason code for the time that `due` gives."""
+    def why(self, bucket: int, oldest: float, rows: int, now: float) -> str:
+        """Why that batch leaves now; empty before the time that `due` gives."""
         if self._wait_s_max > 0:
-            return "waited-enough"
-        pays = self._pays_until(bucket, rows)
-        if self._latest(bucket, oldest, rows) < pays:
+            return "waited-enough" if now >= oldest + self._wait_s_max else ""
+        latest, pays = self._limits(bucket, oldest, rows)
+        if now < min(latest, pays):
+            return ""
+        if latest < pays:
             return "service-level"
         return "lane-free" if pays == self._arrived[bucket] else "waited-enough"
 
@@ -304,11 +320,11 @@ class ServiceLevel:
         keeps_rate = fits * rows_s >= _RATE_SHARE_MIN * rows * fits_s
         return fits if keeps_rate else rows
 
-    def _latest(self, bucket: int, oldest: float, rows: int) -> float:
-        cell = self._runs.at(min(rows, self._rows_max), bucket)
-        return oldest + (self._budget_s - self._runs.high_s[cell])
-
-    def _pays_until(self, bucket: int, rows: int) -> float:
-        arrived, saved_s = self._arrived[bucket], self._runs.saved_s(bucket)
+    def _limits(self, bucket: int, oldest: float, rows: int) -> tuple[float, float]:
+        """(until when the level lets a batch wait, until when waiting pays)."""
+        runs, arrived = self._runs, self._arrived[bucket]
         assert arrived is not None, "nothing arrived that could wait"
-        return arrived + (saved_s / rows if self._gap_s[bucket] * rows < saved_s else 0.0)
+        high_s = runs.high_s[runs.at(min(rows, self._rows_max), bucket)]
+        saved_s = runs.saved_s(bucket)
+        pays_s = saved_s / rows if self._gap_s[bucket] * rows < saved_s else 0.0
+        return oldest + (self._budget_s - high_s), arrived + pays_s

@@ -177,7 +177,8 @@ class SequenceBatcher:
         self._look(found)
         return []
 
-    def on_timer(self, *, now: float) -> list[SequenceAction]:
+    def on_timer(self, *, now: float) -> tuple[list[SequenceAction], float | None]:
+        """Does what is due; beside the actions, when to call again once they are carried out."""
         actions: list[SequenceAction] = []
         while self._idle:
             sequence = next(iter(self._idle.values()))
@@ -188,7 +189,7 @@ class SequenceBatcher:
             at = self._due(lane)
             if at is not None and now >= at:
                 self._run(lane, now, actions)
-        return actions
+        return actions, self.next_deadline()
 
     def next_deadline(self) -> float | None:
         """When to call `on_timer`, in s; None: nothing waits. Ask again after every call."""

@@ -26,7 +26,10 @@ from bisect import bisect_left
 from dataclasses import dataclass, field
 from typing import Any
 
+from penstock.core.learned_times import LearnedTime
 from penstock.errors import CallerError
+
+_STEP_WEIGHT = 1 / 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +99,7 @@ class Stepper:
         #: by rows in use: made once, as a plan is made before every step
         self._steps = [DecodeStep(rows, "rows-free") for rows in range(spec.rows_max)]
         self._steps.append(DecodeStep(spec.rows_max, "all-rows"))
-        self._step_s = 0.0  #: s; learned duration of a step
+        self._step = LearnedTime(_STEP_WEIGHT)
         self._held_up = ""  #: why the first waiting request did not join at the last plan
 
     # inputs
@@ -137,10 +140,7 @@ class Stepper:
         """Learns the duration of a step."""
         for entry in self._running.values():
             entry.steps_left_min = max(0, entry.steps_left_min - 1)
-        if self._step_s:
-            self._step_s += (seconds - self._step_s) / 8
-        else:
-            self._step_s = seconds
+        self._step.learn(seconds)
 
     # the plan
 
@@ -181,7 +181,7 @@ class Stepper:
             return ""
         if now >= entry.deadline:
             return "deadline-passed"
-        if now + entry.steps_left_min * self._step_s > entry.deadline:
+        if now + entry.steps_left_min * self._step.mean_s > entry.deadline:
             return "deadline-cannot-be-met"
         return ""
 
@@ -243,7 +243,7 @@ class Stepper:
             "running": {entry.id: list(entry.rows) for entry in self._running.values()},
             "rows_in_use": self.rows_in_use,
             "rows_max": self._spec.rows_max,
-            "step_s": self._step_s,
+            "step_s": self._step.mean_s,
             "held_up": self._held_up if self._waiting else "",
         }
 

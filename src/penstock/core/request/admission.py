@@ -15,7 +15,8 @@ Where a lane is a slot for one request (an engine that batches continuously, a m
 row) its lane time is the time in the slot, however many run beside it: the mean over answers. Where
 rows share runs, it is the mean number of rows per request times the run time per row. The latter
 falls at once and rises slowly: batches grow with the queue, so a longer queue would get the best
-rate seen lately, and a request is refused only if even that rate could not serve it.
+rate seen lately, and a request is refused only if even that rate could not serve it. A stall that
+makes all runs of a fold slow is an outlier (`core/learned_times.py`) for the run time.
 
 Observations are summed over `_FOLD_S` and then folded into the averages, so that a single batch
 cannot swing the forecast and the hot path pays two additions. A forecast never refuses a request
@@ -30,6 +31,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from penstock.core.deployment.deployment import EndpointRoutes
+from penstock.core.learned_times import OutlierFilter
 from penstock.errors import CallerError
 
 _FOLD_S = 0.1  #: s; several batches of any model for online serving, and a tenth of a retry
@@ -108,14 +110,16 @@ class Admission:
     """Learns how long runs take, and refuses in time."""
 
     __slots__ = (
-        "_answers", "_fold_at", "_in_flight_max", "_lane_s", "_lane_us_sum", "_queue_wait_s_max",
-        "_row_s", "_rows", "_rows_sum", "_run_s", "_run_us_sum", "_runs", "_shares_runs",
+        "_answers", "_fold_at", "_in_flight_max", "_lane_s", "_lane_us_sum", "_outliers",
+        "_queue_wait_s_max", "_row_s", "_rows", "_rows_sum", "_run_s", "_run_us_sum", "_runs",
+        "_shares_runs",
     )  # fmt: skip
 
     def __init__(self, spec: AdmissionSpec) -> None:
         self._in_flight_max = spec.in_flight_max
         self._queue_wait_s_max = spec.queue_wait_s_max
         self._shares_runs = spec.shares_runs
+        self._outliers = OutlierFilter()
         self._run_s = 0.0  #: moving average of a run's time; 0 = nothing observed
         self._lane_s = 0.0  #: lane time per request
         self._row_s = 0.0  #: run time per row, at the best rate seen lately
@@ -201,10 +205,11 @@ class Admission:
         if self._shares_runs:
             rows = lane_s / row_s if row_s else 1.0
             self._rows += (rows - self._rows) * weight
-            if self._run_s:
+            run_s, anew = self._outliers.cut(run_s, self._run_s)
+            if self._run_s and not anew:
                 run_s = self._run_s + (run_s - self._run_s) * _FOLD_WEIGHT
-                if row_s > self._row_s:
-                    row_s = self._row_s + (row_s - self._row_s) * _RISE_WEIGHT
+            if self._run_s and row_s > self._row_s:
+                row_s = self._row_s + (row_s - self._row_s) * _RISE_WEIGHT
             lane_s = self._rows * row_s
         else:
             run_s = self._run_s + (run_s - self._run_s) * weight

@@ -86,7 +86,7 @@ class Loads:
         return self._usual_load_s * min(max(share, 1 / _SIZES_APART), _SIZES_APART)
 
     def learn(self, model: TargetModel, load_s: float) -> None:
-        model.learn_load(load_s)
+        load_s = model.learn_load(load_s)
         weight = 1 / 8 if self._usual_load_s else 1.0
         self._usual_load_s += weight * (load_s - self._usual_load_s)
         self._usual_bytes += weight * ((model.size or NOTHING).host_bytes - self._usual_bytes)

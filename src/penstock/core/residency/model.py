@@ -14,6 +14,7 @@ from enum import StrEnum
 from math import inf
 from typing import Final, NamedTuple
 
+from penstock.core.learned_times import OutlierFilter
 from penstock.core.residency import actions as why
 from penstock.core.residency.actions import ResidencyStory
 from penstock.core.residency.spec import Footprint
@@ -108,6 +109,8 @@ class TargetModel:
     taken: Footprint | None = None  #: measured when it was loaded last
     load_s: float | None = None
     prepare_s: float | None = None
+    load_outliers: OutlierFilter = field(default_factory=OutlierFilter)
+    prepare_outliers: OutlierFilter = field(default_factory=OutlierFilter)
 
     # its history
     loads: int = 0
@@ -319,10 +322,12 @@ class TargetModel:
             self.taken = taken
 
     def learn_prepare(self, seconds: float) -> None:
-        self.prepare_s = _learned(self.prepare_s, seconds)
+        self.prepare_s, _ = _learned(self.prepare_s, seconds, self.prepare_outliers)
 
-    def learn_load(self, seconds: float) -> None:
-        self.load_s = _learned(self.load_s, seconds)
+    def learn_load(self, seconds: float) -> float:
+        """Returns what the time counts as."""
+        self.load_s, counted_s = _learned(self.load_s, seconds, self.load_outliers)
+        return counted_s
 
     # changes of state
 
@@ -404,8 +409,12 @@ class TargetModel:
             assert not still, f"{self.name}: is waited for and nothing happens"
 
 
-def _learned(known: float | None, seconds: float) -> float:
-    return seconds if known is None else known + (seconds - known) * _LEARNED
+def _learned(known: float | None, seconds: float, outliers: OutlierFilter) -> tuple[float, float]:
+    """(the estimate now, what the time counted as)."""
+    counted_s, anew = outliers.cut(seconds, known or 0.0)
+    if known is None or anew:
+        return counted_s, counted_s
+    return known + (counted_s - known) * _LEARNED, counted_s
 
 
 #: Number of models remembered; above it, those not called for longest are forgotten.

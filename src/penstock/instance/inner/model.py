@@ -22,6 +22,7 @@ from penstock.instance.codecs.base import Tensors
 from penstock.instance.copy import Copy
 from penstock.instance.engines.decoupled import one_answer_asked
 from penstock.instance.request import ReplySink, Request
+from penstock.instance.short_timers import ShortTimers
 from penstock.runtimes.base import CallContext, Returned, StreamedCall
 from penstock.runtimes.infer_metadata import InferAnswer, InferMetadata, parameters_of
 from penstock.wire import frames
@@ -107,10 +108,11 @@ class InnerModel(CallableModel):
         self.loaded = loaded
         self._clock = clock
         self._loop = asyncio.get_running_loop()
+        self._timers = ShortTimers(self._loop, clock)
         self._turning = False
         # Answers to calls are never encoded, so no helper thread is needed.
         self.copy = loaded.copy(
-            0, clock=clock, call_at=self._call_at, elsewhere=None, on_state=on_state
+            0, clock=clock, call_at=self._timers.call_at, elsewhere=None, on_state=on_state
         )
 
     def call(self, call: InnerCall, asked: CallContext) -> None:
@@ -132,12 +134,10 @@ class InnerModel(CallableModel):
         self._turning = False
         self.copy.driver.turn(self._clock.monotonic())
 
-    def _call_at(self, at: float, callback: Callable[[], None]) -> asyncio.TimerHandle:
-        return self._loop.call_later(max(0.0, at - self._clock.monotonic()), callback)
-
     async def close(self) -> None:
         self.copy.close()
         await self.loaded.close()
+        self._timers.close()
 
 
 class InnerCall(ReplySink):

@@ -22,6 +22,7 @@ from typing import Final
 
 import orjson
 
+from penstock import scheduling
 from penstock.cleanup import shielded
 from penstock.core.machine.container_hints import what_to_do
 from penstock.core.machine.containers import (
@@ -171,17 +172,18 @@ class ContainerServer(ForeignServer):
         }
         read_end, write_end = os.pipe()
         try:
-            process = subprocess.Popen(
-                [sys.executable, "-I", "-S", _ATTENDANT],
-                stdin=subprocess.PIPE,
-                stdout=write_end,
-                stderr=write_end,
-                pass_fds=[theirs.fileno()],
-                cwd="/",
-                env=client,
-                # Must outlive us for a moment, to end the container when we are killed
-                start_new_session=True,
-            )
+            with scheduling.children_compute():
+                process = subprocess.Popen(
+                    [sys.executable, "-I", "-S", _ATTENDANT],
+                    stdin=subprocess.PIPE,
+                    stdout=write_end,
+                    stderr=write_end,
+                    pass_fds=[theirs.fileno()],
+                    cwd="/",
+                    env=client,
+                    # Must outlive us for a moment, to end the container when we are killed
+                    start_new_session=True,
+                )
         finally:
             os.close(write_end)
             theirs.close()

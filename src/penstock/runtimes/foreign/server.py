@@ -21,6 +21,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+from penstock import scheduling
 from penstock.cleanup import shielded
 from penstock.core.blame.crashed_instances import is_crash
 from penstock.core.machine.server_start import HealthObserved, ServerStart
@@ -181,17 +182,18 @@ class ForeignServer(WatchedProcess):
         read_end, write_end = os.pipe()
         told = walls.told() if walls is not None else -1
         try:
-            process = subprocess.Popen(
-                [sys.executable, "-I", GUARD, str(told), *argv],
-                stdin=subprocess.PIPE,
-                pass_fds=[told] if walls is not None else [],
-                stdout=write_end,
-                stderr=write_end,
-                cwd=str(model_dir) if model_dir.is_dir() else None,
-                env={**environment, "SAGEMAKER_BIND_TO_PORT": str(self.port)},
-                # Must outlive us for a moment, to end the program when we are killed
-                start_new_session=True,
-            )
+            with scheduling.children_compute():
+                process = subprocess.Popen(
+                    [sys.executable, "-I", GUARD, str(told), *argv],
+                    stdin=subprocess.PIPE,
+                    pass_fds=[told] if walls is not None else [],
+                    stdout=write_end,
+                    stderr=write_end,
+                    cwd=str(model_dir) if model_dir.is_dir() else None,
+                    env={**environment, "SAGEMAKER_BIND_TO_PORT": str(self.port)},
+                    # Must outlive us for a moment, to end the program when we are killed
+                    start_new_session=True,
+                )
         finally:
             os.close(write_end)
             if walls is not None:

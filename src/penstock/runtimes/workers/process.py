@@ -23,6 +23,7 @@ from typing import Any
 
 import orjson
 
+from penstock import scheduling
 from penstock.cleanup import shielded
 from penstock.errors import ModelError, PenstockError, logged, plain
 from penstock.runtimes.base import LoadContext
@@ -156,20 +157,21 @@ class WorkerProcess(WatchedProcess, asyncio.Protocol):
             argv = confined_argv(argv, told, ours=python == sys.executable)
             descriptors = [*descriptors, told]
         try:
-            return subprocess.Popen(
-                argv,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                pass_fds=descriptors,
-                cwd=str(self._context.model_dir),
-                env={
-                    **environment,
-                    "PYTHONPATH": _python_path(environment, python),
-                    "PYTHONUNBUFFERED": "1",
-                },
-                process_group=0,  # it can be ended alone, and ends with the instance's session
-            )
+            with scheduling.children_compute():
+                return subprocess.Popen(
+                    argv,
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=output,
+                    pass_fds=descriptors,
+                    cwd=str(self._context.model_dir),
+                    env={
+                        **environment,
+                        "PYTHONPATH": _python_path(environment, python),
+                        "PYTHONUNBUFFERED": "1",
+                    },
+                    process_group=0,  # it can be ended alone, and ends with the instance's session
+                )
         finally:
             if told >= 0:
                 os.close(told)
