@@ -39,6 +39,7 @@ _GC_THRESHOLDS = (20_000, 50, 50)
 
 def main() -> int:
     signals.unblock()
+    signals.write_stacks_when_asked()
     die_with_parent()
     huge_pages_end_here()
     session_reaper.start()

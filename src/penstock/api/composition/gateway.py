@@ -336,6 +336,7 @@ async def _serve(descriptor: int) -> None:
 
 def main() -> None:
     signals.unblock()
+    signals.write_stacks_when_asked()
     wake_at_parents_death()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C is for the server
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)

@@ -98,6 +98,7 @@ def run_until_signal(
         await serve(stop)
 
     signals.block()
+    signals.write_stacks_when_asked()
     logging.basicConfig(
         level=config.log_level.upper(),
         format="%(asctime)s %(levelname)s %(name)s: %(message)s",
