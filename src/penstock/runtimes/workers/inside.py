@@ -2,8 +2,8 @@
 
 `import_code` makes an artifact's Python file a module of the process.
 
-Imports the standard library, `errors`, `signals` and modules that do the same: an engine may run in another
-interpreter than the instance's.
+Imports the standard library, `errors`, `signals` and modules that do the same: an engine may run in
+another interpreter than the instance's.
 """
 
 from __future__ import annotations
