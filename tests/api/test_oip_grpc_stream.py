@@ -294,7 +294,7 @@ async def test_a_client_that_reads_nothing_while_a_model_waits_loses_the_call(
 
 CLIENT = """
 import faulthandler, queue, sys
-faulthandler.dump_traceback_later(15, exit=True)
+faulthandler.dump_traceback_later(100, exit=True)  # a test has two minutes
 import numpy as np
 import tritonclient.grpc as triton
 
@@ -307,14 +307,14 @@ seen = []
 for ident in ("r1", "r2"):
     client.async_stream_infer("echo", [text], request_id=ident, enable_empty_final_response=True)
     while True:
-        result, error = answers.get(timeout=20)
+        result, error = answers.get(timeout=60)
         assert error is None, error
         response = result.get_response()
         if response.parameters["triton_final_response"].bool_param:
             break
         seen.append((response.id, result.as_numpy("text_output")[0].decode()))
 client.async_stream_infer("nobody", [text])
-result, error = answers.get(timeout=20)
+result, error = answers.get(timeout=60)
 client.stop_stream()
 print(seen, "unknown model" in str(error))
 """
