@@ -113,7 +113,7 @@ WATCH = Watch(35.0)
 def story(server: Server) -> str:
     """Takes some seconds at most, and never raises."""
     until = time.monotonic() + _STORY_S_MAX
-    said = [f"server {server.pid} at {server.url}"]
+    said = [f"server {server.pid} at {server.url}", _machine(server.pid)]
     try:
         for part in _parts(server):
             said.append(part)
@@ -122,6 +122,22 @@ def story(server: Server) -> str:
                 break
     except BaseException as error:  # the test's own time may be up meanwhile
         said.append(f"(no more: {error!r})")
+    return "\n".join(said)
+
+
+def _machine(pid: int) -> str:
+    """Whether the machine has time for it: its load, and the state and processor time of the
+    server's processes, twice, half a second apart."""
+    said = [f"{os.cpu_count()} cores, load {Path('/proc/loadavg').read_text().strip()}"]
+    for _ in range(2):
+        for each in tree_pids(pid):
+            with suppress(OSError):
+                name, _, rest = Path(f"/proc/{each}/stat").read_text().rpartition(")")
+                fields = rest.split()
+                ticks = int(fields[11]) + int(fields[12])
+                cpu_s = ticks / os.sysconf("SC_CLK_TCK")
+                said.append(f"{name}) {fields[0]}, {cpu_s:.2f} s of processor, nice {fields[16]}")
+        time.sleep(0.5)
     return "\n".join(said)
 
 

@@ -115,7 +115,8 @@ def deploy(
 
 def how_to_call(client: Client, name: str, *, multi_model: bool = False) -> str:
     """Commands with a request that the endpoint's model takes."""
-    target, model = "", {}
+    target = ""
+    model: dict[str, Any] = {}
     if multi_model:
         target, model = _target_of(client, name)
     elif served := client.admin(f"/endpoints/{quote(name, safe='')}/models-served")["models"]:
