@@ -109,7 +109,7 @@ def test_the_call_that_is_printed_for_a_repository_works(
         ["bash", "-c", f"{line} --fail --silent"], capture_output=True, text=True, check=False
     )
     assert called.returncode == 0, (line, called.stderr)
-    assert "outputs" in json.loads(called.stdout), called.stdout
+    assert json.loads(called.stdout) == {"predictions": [[0.0] * 3]}, line
 
 
 def test_one_model_may_answer_for_a_repository(empty_server: Server, tmp_path: Path) -> None:
