@@ -9,8 +9,6 @@ So a server blocks these signals in every thread, which keeps any handler from r
 thread waits for them. Child processes inherit the block, so ours begin with `unblock`.
 Those use handlers, because they start foreign code in turn, and check whether their handlers are
 still installed.
-
-SIGUSR2 ends none of our processes: each writes where its threads are (`write_stacks_when_asked`).
 """
 
 from __future__ import annotations
@@ -18,7 +16,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ctypes
-import faulthandler
 import os
 import signal
 import threading
@@ -56,13 +53,6 @@ def given_back_on_error() -> Iterator[None]:
 def unblock() -> None:
     """Call it first in a process that a server has started."""
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDS)
-
-
-def write_stacks_when_asked() -> None:
-    """From now on SIGUSR2 writes the stacks of all threads to standard error, and the process goes
-    on. It works where the interpreter is held up, too: that is when somebody asks."""
-    with contextlib.suppress(OSError, RuntimeError, ValueError):  # nobody reads what it writes
-        faulthandler.register(signal.SIGUSR2, all_threads=True)
 
 
 def hear(loop: asyncio.AbstractEventLoop, on_signal: Callable[[], None]) -> None:

@@ -159,7 +159,7 @@ class OipModels:
         models have names of their own, these alone."""
         rows: list[dict[str, Any]] = []
         for known in self._endpoints_and_components(served=True):
-            if known.target and known.served in {row["name"] for row in rows}:
+            if known.served and known.target and known.served in {row["name"] for row in rows}:
                 continue  # the name of a target model, which has its row
             entry = self._entry(known, ready_only)
             rows += entry

@@ -2,7 +2,7 @@
 
 `import_code` makes an artifact's Python file a module of the process.
 
-Imports the standard library, `errors`, `signals` and modules that do the same: an engine may run in
+Imports the standard library, `errors`, `stacks` and modules that do the same: an engine may run in
 another interpreter than the instance's.
 """
 
@@ -20,7 +20,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NoReturn, TypeVar
 
-from penstock import signals
+from penstock import stacks
 from penstock.errors import ModelError, PenstockError
 from penstock.runtimes.confinement.parent_death import die_with_parent
 from penstock.runtimes.workers import wire
@@ -37,7 +37,7 @@ def main(serve: Callable[[socket.socket], None]) -> NoReturn:
     """
     die_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C is for the server
-    signals.write_stacks_when_asked()
+    stacks.write_when_asked()
     channel = socket.socket(fileno=int(sys.argv[1]))
     channel.setblocking(True)
     status = 0
