@@ -32,6 +32,7 @@ _STORY_S_MAX = 20.0
 _COPIES_MAX = 8
 _LINES_MAX = 120  #: of a log, from its end
 _METRICS = re.compile(r"penstock_(in_flight|copies|loop_lag_max\w*|instances)[{ ]")
+_OURS = re.compile(rb"\0penstock[.\0]")  #: `python -m penstock...`
 _LATE = re.compile(r"timed? ?out|timeout|did not come to pass", re.IGNORECASE)
 
 
@@ -180,8 +181,10 @@ def _written(server: Server) -> str:
 
 
 def _writes_stacks(pid: int) -> bool:
-    """Whether SIGUSR2 is a question to it, and not its end."""
+    """Whether SIGUSR2 is a question to it: not its end, and not what another program means."""
     with suppress(OSError, StopIteration):
+        if not _OURS.search(Path(f"/proc/{pid}/cmdline").read_bytes()):
+            return False
         lines = Path(f"/proc/{pid}/status").read_text().splitlines()
         caught = int(next(line for line in lines if line.startswith("SigCgt")).split()[1], 16)
         return bool(caught >> (signal.SIGUSR2 - 1) & 1)
