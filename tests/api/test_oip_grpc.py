@@ -78,7 +78,7 @@ async def test_inference_passes_the_message_unread_both_ways() -> None:
         [invoke] = served.instance.invokes
         meta = frames.decode_request_meta(invoke.meta)
         assert (meta.content_type, meta.door) == ("application/x-oip-grpc", "oip-grpc")
-        assert 9_000 < invoke.deadline_ms <= 11_000  # gRPC rounds up
+        assert 30_000 < invoke.deadline_ms <= 61_000  # gRPC rounds up
         await until(lambda: served.dispatcher.in_flight == 0)
 
 
