@@ -114,7 +114,7 @@ WATCH = Watch(35.0)
 def story(server: Server) -> str:
     """Takes some seconds at most, and never raises."""
     until = time.monotonic() + _STORY_S_MAX
-    said = [f"server {server.pid} at {server.url}", _machine(server.pid)]
+    said = [f"the server at {server.url}"]
     try:
         for part in _parts(server):
             said.append(part)
@@ -143,6 +143,7 @@ def _machine(pid: int) -> str:
 
 
 def _parts(server: Server) -> Iterator[str]:
+    yield _machine(server.pid)
     copies: list[Any] = []
     with suppress(Exception):
         copies = json.loads(server.ask("/admin/copies", timeout=_ASK_S_MAX)[1])["copies"]

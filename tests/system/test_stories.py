@@ -13,11 +13,12 @@ from tests.kit.stories import Watch, waited_in_vain
 
 pytestmark = pytest.mark.system
 
-#: Answers once a file is there.
+#: Makes a file, and answers once another is there.
 WAITS = """
 import os, time
 def model_fn(model_dir): return os.environ["FILE"]
 def where_it_waits(path):
+    open(path + "-waits", "w").close()
     while not os.path.exists(path): time.sleep(0.02)
 def predict_fn(data, path):
     where_it_waits(path)
@@ -31,12 +32,12 @@ def test_a_call_that_waits_is_told_with_where_it_is_and_no_process_ends_of_it(
     server, go_on = empty_server, tmp_path / "go-on"
     python_model(tmp_path / "model", WAITS)
     server.deploy("waits", tmp_path / "model", Environment={"FILE": str(go_on)})
-    watch = Watch(0.2)
-    call = watch.begin(server)
     answers: list[object] = []
     caller = threading.Thread(target=lambda: answers.append(server.invoke("waits", [1])))
     caller.start()
-    wait_until(lambda: server.outstanding("waits") == 1, "it is under way")
+    wait_until((tmp_path / "go-on-waits").exists, "it is under way", 60)
+    watch = Watch(0.2)
+    call = watch.begin(server)
     wait_until(lambda: watch.told(call), "the story of a call that waits", 60)
     error = TimeoutError()
     watch.note(error, call)
