@@ -13,12 +13,12 @@ from tests.kit.stories import Watch, waited_in_vain
 
 pytestmark = pytest.mark.system
 
-#: Makes a file, and answers once another is there.
+#: Answers once a file is there.
 WAITS = """
 import os, time
 def model_fn(model_dir): return os.environ["FILE"]
 def where_it_waits(path):
-    open(path + "-waits", "w").close()
+    print("it is under way", flush=True)
     while not os.path.exists(path): time.sleep(0.02)
 def predict_fn(data, path):
     where_it_waits(path)
@@ -35,7 +35,8 @@ def test_a_call_that_waits_is_told_with_where_it_is_and_no_process_ends_of_it(
     answers: list[object] = []
     caller = threading.Thread(target=lambda: answers.append(server.invoke("waits", [1])))
     caller.start()
-    wait_until((tmp_path / "go-on-waits").exists, "it is under way", 60)
+    logs = "/admin/endpoints/waits/logs?lines=100"
+    wait_until(lambda: "it is under way" in str(server.get(logs)), "the call in the model", 60)
     watch = Watch(0.2)
     call = watch.begin(server)
     wait_until(lambda: watch.told(call), "the story of a call that waits", 60)
