@@ -14,10 +14,11 @@ import inspect
 import json
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
+from tests.kit.stories import STARTED, story, waited_in_vain
 from tests.long_files import SECONDS
 
 # Images often set it. Each process that a test starts would compile Penstock anew, for a second.
@@ -108,8 +109,15 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
-def pytest_runtest_makereport() -> Iterator[None]:
-    return judged((yield))
+def pytest_runtest_makereport(
+    call: pytest.CallInfo[None],
+) -> Generator[None, pytest.TestReport, object]:
+    report = yield
+    error = call.excinfo.value if call.excinfo is not None else None
+    if report.when == "call" and report.failed and waited_in_vain(error):
+        running = [one for one in STARTED if one.runs]
+        report.sections += [("a server of the test", story(one)) for one in running]
+    return judged(report)
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

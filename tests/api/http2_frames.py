@@ -44,7 +44,7 @@ class BareClient:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + _frame(SETTINGS, 0, 0, b""))
         client = cls(reader, writer)
-        await asyncio.wait_for(client._settled.wait(), 10)
+        await asyncio.wait_for(client._settled.wait(), 60)
         return client
 
     async def close(self) -> None:

@@ -255,7 +255,7 @@ async def test_over_grpc_the_same_names_are_known() -> None:
     async with door_site() as served:
         components(served)
         message = ModelInferRequest(model_name="echo:red", id="7").SerializeToString()
-        assert await raw(served, "ModelInfer", message, timeout=10) == message
+        assert await raw(served, "ModelInfer", message, timeout=60) == message
         assert copies_asked(served) == [1]
 
         async def ready(name: str) -> bool:

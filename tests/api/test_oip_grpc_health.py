@@ -29,7 +29,7 @@ def asked(service: str) -> bytes:
 async def check(served: DoorSite, service: str, metadata: Any = ()) -> bytes:
     async with grpc.aio.insecure_channel(f"127.0.0.1:{served.grpc_port}") as channel:
         method = channel.unary_unary("/grpc.health.v1.Health/Check")
-        return bytes(await method(asked(service), metadata=metadata, timeout=10))
+        return bytes(await method(asked(service), metadata=metadata, timeout=60))
 
 
 async def refused(awaitable: Any) -> grpc.StatusCode:

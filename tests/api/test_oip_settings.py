@@ -215,7 +215,7 @@ async def test_only_keys_that_operate_set_the_level_over_grpc(scope: str) -> Non
         grpc.aio.insecure_channel(f"127.0.0.1:{served.grpc_port}") as channel,
     ):
         call = channel.unary_unary(f"/{SERVICE}/LogSettings")(
-            request.SerializeToString(), metadata=(("authorization", "Bearer x"),), timeout=10
+            request.SerializeToString(), metadata=(("authorization", "Bearer x"),), timeout=60
         )
         if scope == OPERATE:
             await call

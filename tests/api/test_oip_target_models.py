@@ -67,7 +67,7 @@ async def test_over_grpc_the_message_stays_as_it_is_and_its_head_names_target_an
         for version in ("", "2"):
             request = ModelInferRequest(model_name="echo:team/a", model_version=version, id="7")
             message = request.SerializeToString()
-            assert await raw(served, "ModelInfer", message, timeout=10) == message
+            assert await raw(served, "ModelInfer", message, timeout=60) == message
         meta = frames.RequestMeta(
             content_type="application/x-oip-grpc", target_model="team/a", door="oip-grpc"
         )
@@ -191,7 +191,7 @@ async def test_keys_load_by_scope_and_reach_the_target_models_of_their_endpoint_
         assert await code_of("invoke@echo", **named) == grpc.StatusCode.INVALID_ARGUMENT
         message = ModelInferRequest(model_name="echo:a").SerializeToString()
         bearer = (("authorization", "Bearer invoke@echo"),)
-        assert await raw(served, "ModelInfer", message, metadata=bearer, timeout=10) == message
+        assert await raw(served, "ModelInfer", message, metadata=bearer, timeout=60) == message
         bearer = (("authorization", "Bearer invoke@a"),)
         code, _ = await status_of(raw(served, "ModelInfer", message, metadata=bearer))
         assert code == denied

@@ -84,7 +84,7 @@ async def test_over_grpc_a_model_answers_under_the_name_that_is_asked(name: str)
         assert (await call(served, "ModelConfig", name=name)).config.name == name
         assert (await call(served, "ModelStatistics", name=name)).model_stats[0].name == name
         message = ModelInferRequest(model_name=name, id="7").SerializeToString()
-        assert await raw(served, "ModelInfer", message, timeout=10) == message
+        assert await raw(served, "ModelInfer", message, timeout=60) == message
         [meta] = sent(served)
         assert (meta.parameters, meta.target_model) == (json_of(model=name), None)
 
@@ -157,7 +157,7 @@ async def test_a_target_model_is_served_under_a_name_of_its_own() -> None:
         for name in ("resnet", "repository:team/resnet.tar.gz", "echo:team/resnet.tar.gz"):
             assert (await ask(served, post(f"/v2/models/{name}/infer", b"{}")))[0] == 200
             message = ModelInferRequest(model_name=name).SerializeToString()
-            await raw(served, "ModelInfer", message, timeout=10)
+            await raw(served, "ModelInfer", message, timeout=60)
             body = json.dumps({"model": name}).encode()
             assert (await ask(served, post("/v1/completions", body)))[0] == 200
         assert {meta.target_model for meta in sent(served)} == {"team/resnet.tar.gz"}
@@ -219,7 +219,7 @@ async def test_over_grpc_a_grant_is_for_the_endpoint_and_for_no_name_of_it() -> 
                     await asked
                 else:
                     assert (await status_of(asked))[0] == grpc.StatusCode.PERMISSION_DENIED
-            infer = raw(served, "ModelInfer", message, metadata=bearer, timeout=10)
+            infer = raw(served, "ModelInfer", message, metadata=bearer, timeout=60)
             load = call(served, "RepositoryModelLoad", metadata=bearer, model_name="densenet_onnx")
             if passes:
                 assert await infer == message

@@ -57,7 +57,7 @@ def with_peer(
         await test(client, events)
         client.close()
         server.close()
-        await asyncio.wait_for(closed.wait(), 10.0)
+        await asyncio.wait_for(closed.wait(), 60)
         events.append("closed")
 
     asyncio.run(run())

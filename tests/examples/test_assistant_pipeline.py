@@ -51,7 +51,7 @@ def catalogue(site: AssistantSite) -> Iterator[Any]:
     yield site.catalogue
     site.catalogue.kill()
     site.catalogue.start()
-    wait_until(lambda: "product" in kinds_of(site.ask(QUESTION)), "cards again", 10)
+    wait_until(lambda: "product" in kinds_of(site.ask(QUESTION)), "cards again", 60)
 
 
 def data_of(events: list[Event], kind: str) -> list[Any]:
@@ -210,7 +210,7 @@ def test_a_slow_catalogue_is_waited_for_no_longer_than_its_deadline(
         notices = data_of(events, "notice")
         return events if notices and notices[0]["reason"] == "deadline-passed" else None
 
-    events = wait_until(late, "the deadline", 20)
+    events = wait_until(late, "the deadline", 60)
     assert kinds_of(events) == [*WHOLE, "notice", "done"]
 
 
@@ -224,7 +224,7 @@ def test_a_catalogue_that_is_late_within_its_deadline_still_fills_the_cards(
         events = site.ask(QUESTION)
         return events if data_of(events, "product") else None
 
-    events = wait_until(filled, "cards", 20)
+    events = wait_until(filled, "cards", 60)
     assert kinds_of(events) == [*WHOLE, *CARD, *CARD, "done"]
 
 
@@ -279,7 +279,7 @@ def test_a_reader_who_leaves_ends_every_branch(site: AssistantSite) -> None:
         connection.request("POST", "/endpoints/assistant/invocations", body)
         assert connection.getresponse().read1(1)
         connection.close()
-    wait_until(lambda: site.outstanding() == 0, "nothing is left", 20)
+    wait_until(lambda: site.outstanding() == 0, "nothing is left", 60)
 
 
 def test_the_descriptors_are_those_of_the_proto(tmp_path: Path) -> None:

@@ -127,7 +127,7 @@ def test_text_streams_and_escape_ends_the_answer_everywhere(
     assert page.value("document.getElementById('stop').hidden") is False
     page.press("Escape")
     page.wait_for("document.querySelector('.notice')?.textContent === 'Stopped.'")
-    wait_until(lambda: site.outstanding() == 0, "nothing is left", 20)
+    wait_until(lambda: site.outstanding() == 0, "nothing is left", 60)
     ask(page, QUESTION)
 
 

@@ -456,12 +456,12 @@ async def test_a_producer_waits_for_its_turn_and_until_all_is_taken() -> None:
     by_hand = ByHand()
     first, second = by_hand.ask(LATER), by_hand.ask(LATER)
     connection = by_hand.connection
-    await asyncio.wait_for(connection.wait_writable(first), 1.0)
+    await asyncio.wait_for(connection.wait_writable(first), 60)
     waiting = asyncio.ensure_future(connection.wait_writable(second))
     await asyncio.sleep(0.1)
     assert not waiting.done()
     first.answer(OK, b"")
-    await asyncio.wait_for(waiting, 1.0)
+    await asyncio.wait_for(waiting, 60)
     by_hand.wire.taking = False
     second.start(OK)
     waiting = asyncio.ensure_future(connection.wait_writable(second))
@@ -473,7 +473,7 @@ async def test_a_producer_waits_for_its_turn_and_until_all_is_taken() -> None:
     await asyncio.sleep(0.1)
     assert not waiting.done()
     by_hand.wire.take_all()
-    await asyncio.wait_for(waiting, 1.0)
+    await asyncio.wait_for(waiting, 60)
 
 
 async def test_a_producer_whose_client_is_gone_waits_no_longer() -> None:
@@ -487,9 +487,9 @@ async def test_a_producer_whose_client_is_gone_waits_no_longer() -> None:
     waiting[0].cancel()
     await asyncio.sleep(0)
     by_hand.lose()
-    await asyncio.wait_for(waiting[1], 1.0)
+    await asyncio.wait_for(waiting[1], 60)
     assert waiting[0].cancelled()
-    await asyncio.wait_for(by_hand.connection.wait_writable(third), 1.0)
+    await asyncio.wait_for(by_hand.connection.wait_writable(third), 60)
 
 
 # Requests that ask whether they may go on

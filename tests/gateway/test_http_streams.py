@@ -154,18 +154,24 @@ class PacedLink:
         self.told.append(waits)
 
 
+async def paced(served: HttpSite) -> tuple[Any, Call, RawClient]:
+    """A stream whose producer was asked to wait, because its client does not read."""
+    client = await served.client(limit=2**16)
+    call = await begun(served, client)
+    call.state, call.link = STREAMING, PacedLink()
+    call.start(HEAD)
+    [connection] = served.listener.connections
+    while connection.unread_bytes <= pipeline.UNREAD_BYTES_PACED:
+        assert call.link.told == []
+        call.send(b"x" * 65_536)
+        connection.flush()
+    assert call.link.told == [True]
+    return connection, call, client
+
+
 async def test_the_producer_of_a_client_that_falls_behind_waits_until_it_has_read() -> None:
     async with site() as served:
-        client = await served.client(limit=2**16)
-        call = await begun(served, client)
-        call.state, call.link = STREAMING, PacedLink()
-        call.start(HEAD)
-        [connection] = served.listener.connections
-        while connection.unread_bytes <= pipeline.UNREAD_BYTES_PACED:
-            assert call.link.told == []
-            call.send(b"x" * 65_536)
-            connection.flush()
-        assert call.link.told == [True]
+        connection, call, client = await paced(served)
         connection.check(connection._paused_since + pipeline.PACED_STALL_S_MAX - 0.1)
         while connection.unread_bytes:
             await client.reader.read(2**16)
@@ -174,14 +180,7 @@ async def test_the_producer_of_a_client_that_falls_behind_waits_until_it_has_rea
 
 async def test_who_reads_nothing_while_a_producer_waits_is_cut_off() -> None:
     async with site() as served:
-        client = await served.client(limit=2**16)
-        call = await begun(served, client)
-        call.state, call.link = STREAMING, PacedLink()
-        call.start(HEAD)
-        [connection] = served.listener.connections
-        while not call.link.told:
-            call.send(b"x" * 65_536)
-            connection.flush()
+        connection, _, _ = await paced(served)
         connection.check(connection._paused_since + pipeline.PACED_STALL_S_MAX)
         await until(lambda: served.door.abandoned_urls == [b"/hot/later"])
 

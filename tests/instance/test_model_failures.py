@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 from tests.kit import model_files
 from tests.kit.instances import FrameAnswer, FrameClient, InstanceProcess, instance, serving
-from tests.kit.polling import wait_until
 
 from penstock.wire import frames
 
@@ -194,7 +193,6 @@ POISON = """
 import os, time
 def model_fn(model_dir): return None
 def predict_fn(data, model):
-    if data == "wait": time.sleep(0.3)
     if data == "poison": os._exit(1)
     if data == "hang": time.sleep(600)
     return data
@@ -202,17 +200,9 @@ def predict_fn(data, model):
 
 
 def one_batch(client: FrameClient, copy: int, *bodies: bytes) -> list[FrameAnswer]:
-    """One request that waits holds the lane until the rest are queued."""
-    first = client.send(copy, b'"wait"')
-
-    def runs() -> bool:
-        (status,) = (one for one in client.control(op="status")["copies"] if one["copy"] == copy)
-        return bool(status["running"])
-
-    wait_until(runs, "the first request runs")
+    """What is read at once is queued before any of it leaves."""
     read = b"".join(client.frame(copy * 10_000 + at, copy, body) for at, body in enumerate(bodies))
     client.socket.sendall(read)
-    assert FrameAnswer(client.answer(first)).json == "wait"
     return [FrameAnswer(client.answer(copy * 10_000 + at)) for at in range(len(bodies))]
 
 

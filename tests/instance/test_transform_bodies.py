@@ -253,6 +253,7 @@ SERVER = """
 import json, os, sys, threading, time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 lock, now, most, failures = threading.Lock(), 0, 0, {}
+together = int(os.environ.get("TOGETHER", 1))  # so many are waited for, the first time
 class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     def answer(self, status, body):
@@ -270,7 +271,10 @@ class Handler(BaseHTTPRequestHandler):
         with lock:
             now += 1
             most = max(most, now)
-        time.sleep(0.05)
+        until = time.monotonic() + 20
+        while most < together and time.monotonic() < until:
+            time.sleep(0.005)
+        time.sleep(0.05)  # in which more could come
         with lock:
             now -= 1
             left = failures.setdefault(asked["n"], asked.get("fails", 0))
@@ -311,7 +315,9 @@ def test_a_container_is_asked_as_many_bodies_at_once_as_it_or_the_job_says(
 ) -> None:
     client = shared.client()
     try:
-        assert client.load(8, server(tmp_path / "m", lanes=4, PARAMETERS=told))["ok"]
+        assert client.load(8, server(tmp_path / "m", lanes=4, PARAMETERS=told, TOGETHER=str(most)))[
+            "ok"
+        ]
         job = numbers(tmp_path, 12, strategy=SINGLE_RECORD, concurrency_max=asked)
         assert job.run(client, 8)["records"] == 12
         assert most_at_once(job) == most

@@ -32,7 +32,7 @@ async def ran(pool: LanePool, threads: LaneThreads, add: list[tuple[int, list[st
         batches: list[Run] = [partial(run, name) for name in names]
         spans[span].add(batches, first=first)
     go.set()
-    await asyncio.wait_for(over.wait(), 10)
+    await asyncio.wait_for(over.wait(), 60)
     for span in spans:
         span.close()
     threads.close()

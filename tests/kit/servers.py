@@ -21,6 +21,7 @@ import boto3
 from botocore.config import Config
 from tests.kit.environments import python_of
 from tests.kit.polling import wait_until
+from tests.kit.stories import STARTED, WATCH, story, waited_in_vain
 from tools.free_port import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -81,6 +82,7 @@ class Server:
                 stderr=subprocess.STDOUT,
                 env={"PENSTOCK_LISTEN_GATEWAYS": "1"} | os.environ,
             )
+        STARTED.add(self)
         try:
             # Idle it takes two seconds; beside other work it was seen to take over 30.
             wait_until(
@@ -91,6 +93,10 @@ class Server:
             raise
         assert self.process.poll() is None, self.log(offset)
         return self
+
+    @property
+    def runs(self) -> bool:
+        return self.process is not None and self.process.poll() is None
 
     def log(self, offset: int = 0) -> str:
         return self.log_path.read_bytes()[offset:].decode("utf-8", "replace")
@@ -127,9 +133,27 @@ class Server:
 
     def client(self, service: str, **options: Any) -> Any:
         config = Config(retries={"max_attempts": 1, "mode": "standard"}, read_timeout=60)
-        return boto3.client(
+        made = boto3.client(
             service, endpoint_url=self.url, **KEYS, **({"config": config} | options)
         )
+        self._watch(made.meta.events)
+        return made
+
+    def _watch(self, events: Any) -> None:
+        """What a client of boto3 waits for is watched, but for the parts of a stream."""
+
+        def begun(context: dict[str, Any], **_: Any) -> None:
+            context["watched"] = WATCH.begin(self)
+
+        def ended(context: dict[str, Any], exception: Exception | None = None, **_: Any) -> None:
+            call = context.get("watched")
+            if exception is not None:
+                WATCH.note(exception, call)
+            WATCH.end(call)
+
+        events.register("before-call", begun)
+        events.register("after-call", ended)
+        events.register("after-call-error", ended)
 
     @functools.cached_property
     def runtime(self) -> Any:
@@ -152,11 +176,12 @@ class Server:
         request = urllib.request.Request(
             self.url + path, data=body, headers=kind | (headers or {}), method=method
         )
-        try:
-            with urllib.request.urlopen(request, timeout=timeout) as answer:
-                return answer.status, answer.read(), answer.headers
-        except urllib.error.HTTPError as error:
-            return error.code, error.read(), error.headers
+        with WATCH.over(self):
+            try:
+                with urllib.request.urlopen(request, timeout=timeout) as answer:
+                    return answer.status, answer.read(), answer.headers
+            except urllib.error.HTTPError as error:
+                return error.code, error.read(), error.headers
 
     def get(self, path: str) -> Any:
         with urllib.request.urlopen(self.url + path, timeout=60) as answer:
@@ -317,7 +342,9 @@ def up(folder: Path, *flags: str, **options: Any) -> Iterator[Server]:
     server = Server(folder / "state", *flags, **options).start()
     try:
         yield server
-    except BaseException:
+    except BaseException as error:
+        if server.runs and waited_in_vain(error):
+            error.add_note(story(server))
         server.kill()
         raise
     assert server.stop() == 0, server.log()

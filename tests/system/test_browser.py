@@ -160,7 +160,7 @@ def test_a_link_that_a_person_follows_leads_here(
             return False
         return bool(history["entries"][history["currentIndex"]]["url"] == f"{server.url}/metrics")
 
-    wait_until(followed, "the page behind the link", 20)
+    wait_until(followed, "the page behind the link", 60)
     browser.wait_for("document.readyState === 'complete'")
     assert "penstock" in browser.value("document.body.innerText")
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import socket
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -146,16 +147,21 @@ def progress(server: Server) -> tuple[int, int, int]:
 
 
 def settled(server: Server, most: int) -> int:
-    """Waits until the model sends no more, for a while; returns how many it has sent."""
-    seen = [-1]
+    """Waits until the model sends no more, for a while; returns how many it has sent. No longer
+    than it must: who reads nothing for some seconds is cut off."""
+    seen, since, looks = -1, 0.0, 0
 
     def same() -> bool:
-        seen.append(progress(server)[0])
-        assert seen[-1] <= most, "the model went on although nobody reads"
-        return len(seen) > 20 and len(set(seen[-20:])) == 1
+        nonlocal seen, since, looks
+        sent, now = progress(server)[0], time.monotonic()
+        assert sent <= most, "the model went on although nobody reads"
+        if sent != seen:
+            seen, since, looks = sent, now, 0
+        looks += 1
+        return looks >= 5 and now >= since + 0.4
 
     wait_until(same, "the model waits", 60)
-    return seen[-1]
+    return seen
 
 
 def memory(server: Server) -> dict[str, int]:

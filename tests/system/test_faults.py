@@ -52,7 +52,7 @@ def is_ready(server: Server) -> bool:
 def test_a_killed_instance_loses_no_accepted_request_and_comes_back(two_copies: Server) -> None:
     victim = two_copies.ready_copies("echo")[0]["pid"]
     with Load(two_copies.port, "/endpoints/echo/invocations") as load:
-        wait_until(lambda: load.answered > 200, "load", 20)
+        wait_until(lambda: load.answered > 200, "load", 60)
         os.kill(victim, signal.SIGKILL)
         before = load.answered
         wait_until(lambda: load.answered > before + 300, "answers after the kill", 30)
@@ -72,7 +72,7 @@ def test_a_killed_worker_loses_no_accepted_request_and_comes_back(two_copies: Se
     """The Python model's own process dies; its instance gives the requests back and restarts it."""
     victim = two_copies.ready_copies("echo")[0]["worker_pids"][0]
     with Load(two_copies.port, "/endpoints/echo/invocations") as load:
-        wait_until(lambda: load.answered > 200, "load", 20)
+        wait_until(lambda: load.answered > 200, "load", 60)
         os.kill(victim, signal.SIGKILL)
         before = load.answered
         wait_until(lambda: load.answered > before + 300, "answers after the kill", 30)
@@ -118,12 +118,12 @@ def test_a_killed_server_comes_back_with_every_endpoint_and_leaves_no_orphans(
     pids = [copy["pid"] for copy in two_copies.ready_copies("echo")]
     workers = [pid for copy in two_copies.ready_copies("echo") for pid in copy["worker_pids"]]
     with Load(two_copies.port, "/endpoints/echo/invocations") as load:
-        wait_until(lambda: load.answered > 200, "load", 20)
+        wait_until(lambda: load.answered > 200, "load", 60)
         two_copies.kill()
         wait_until(
             lambda: not any(alive(pid) for pid in (*pids, *workers)),
             "the end of the instances of the killed server",
-            20,
+            60,
         )
         two_copies.start()
         described = two_copies.wait_in_service("echo")
@@ -168,7 +168,7 @@ def test_sigterm_answers_what_is_in_flight_and_exits_with_zero(
         wait_until(lambda: fresh_server.outstanding("echo") == 6, "six in flight", 30)
         wait_until(lambda: len(gate.waiting) == 2, "one in each model's hands", 30)
         fresh_server.process.send_signal(signal.SIGTERM)
-        wait_until(lambda: not is_ready(fresh_server), "nothing new is taken", 20)
+        wait_until(lambda: not is_ready(fresh_server), "nothing new is taken", 60)
         assert ask(fresh_server, b"[9.0]")[0] == 503
         assert not any(each.done() for each in accepted)
         gate.open()

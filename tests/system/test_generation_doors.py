@@ -167,7 +167,7 @@ def test_clients_that_leave_their_streams_leave_nothing_behind(
         connection.request("POST", path, json.dumps(LONG).encode())
         connection.getresponse().read1(1)
         connection.close()
-    wait_until(lambda: not server.outstanding(language_model), "all gone", 20)
+    wait_until(lambda: not server.outstanding(language_model), "all gone", 60)
     assert streamed_by_boto3(server, language_model)
 
 
@@ -177,7 +177,7 @@ def test_metrics_and_explain_tell_of_tokens(server: Server, language_model: str)
     )
     pieces = list(answer["Body"])
     ident = answer["ResponseMetadata"]["RequestId"]
-    story = wait_until(lambda: server.get(f"/admin/requests/{ident}"), "the request's story", 10)
+    story = wait_until(lambda: server.get(f"/admin/requests/{ident}"), "the request's story", 60)
     assert story["stream"]["tokens_out"] == len(pieces)
     # A turn of the engine may have made several events.
     assert 1 <= story["stream"]["chunks"] <= len(pieces)
@@ -191,7 +191,7 @@ def test_metrics_and_explain_tell_of_tokens(server: Server, language_model: str)
         wanted = f'penstock_tokens_total{{direction="out",endpoint="{language_model}"'
         return any(line.startswith(wanted) for line in page.splitlines())
 
-    wait_until(tokens_out, "tokens on the page of metrics", 10)
+    wait_until(tokens_out, "tokens on the page of metrics", 60)
 
 
 def test_an_answer_that_is_no_stream_goes_through_the_streaming_call(

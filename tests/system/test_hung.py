@@ -40,7 +40,7 @@ def test_no_request_is_lost_with_a_process_that_was_stopped_and_another_takes_it
     with Load(empty_server.port, "/endpoints/echo/invocations", headers=DEADLINE) as load:
         wait_until(lambda: load.answered > 200, "load", 30)
         os.kill(victim, signal.SIGSTOP)
-        wait_until(lambda: not alive(victim), "the end of what was stopped", 20)
+        wait_until(lambda: not alive(victim), "the end of what was stopped", 60)
         wait_until(
             lambda: len(ready()) == COPIES and victim not in ready(), "another one in its place", 30
         )

@@ -231,5 +231,5 @@ def test_nothing_outlives_a_server_that_is_killed_not_even_what_a_model_started(
     wait_until(
         lambda: not any(runs(pid) for pid in (worker, instance, program)),
         "the end of all its processes",
-        20,
+        60,
     )

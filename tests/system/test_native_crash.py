@@ -129,7 +129,7 @@ def test_pins_outlive_the_instance_and_the_server(shop: Shop) -> None:
     assert shop.invoke("a")
     assert shop.invoke("team/b")
     assert pinned() == {"a": True, "team/b": False}
-    wait_until(lambda: pinned_in_host("a"), "the new host knows of the pin", 10)
+    wait_until(lambda: pinned_in_host("a"), "the new host knows of the pin", 60)
     assert not pinned_in_host("team/b")
     assert crashes(shop) == 0  # killed from outside: no model is to blame
 
@@ -138,4 +138,4 @@ def test_pins_outlive_the_instance_and_the_server(shop: Shop) -> None:
     shop.server.wait_in_service(shop.name)
     wait_until(lambda: pid_of(shop), "the instance is back", 60)
     assert pinned() == {"a": True, "team/b": False}
-    wait_until(lambda: pinned_in_host("a"), "the next host knows of the pin", 10)
+    wait_until(lambda: pinned_in_host("a"), "the next host knows of the pin", 60)

@@ -253,5 +253,5 @@ def test_each_request_has_one_outcome_and_its_own_whatever_happens(two_endpoints
         wait_until(
             lambda name=endpoint: not any(c["outstanding"] for c in server.copies(name)),
             "the last slot free",
-            10,
+            60,
         )

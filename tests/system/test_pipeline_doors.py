@@ -224,7 +224,7 @@ def test_a_client_that_leaves_ends_every_branch(server: Server, assistant: str, 
     """Eight at once: none may still be on its way in the pipeline or at the endpoint it asks."""
     asked = REQUEST | {"stream": True}
     streams = [begin(server, f"/endpoints/endless/{path}", asked) for _ in range(8)]
-    wait_until(lambda: server.outstanding("endless") == 8, "all are counted", 20)
+    wait_until(lambda: server.outstanding("endless") == 8, "all are counted", 60)
     [copy] = server.copies("endless")
     story = server.get(f"/admin/endpoints/endless/copies/{copy['copy']}")["pipeline"]
     assert story["requests"] == 8
@@ -232,7 +232,7 @@ def test_a_client_that_leaves_ends_every_branch(server: Server, assistant: str, 
     assert states == ["running"] * 8
     for each in streams:
         each.close()
-    wait_until(lambda: not server.outstanding("endless", "spoken"), "all gone", 20)
+    wait_until(lambda: not server.outstanding("endless", "spoken"), "all gone", 60)
     assert told(by_boto3(server, assistant))[-1][0] == "done"
 
 

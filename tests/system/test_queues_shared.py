@@ -51,17 +51,17 @@ def test_a_queue_is_counted_and_shared_with_the_copy_that_comes_up(
             clients.submit(server.post, "/endpoints/slow/invocations", b"{}")
             for _ in range(REQUESTS)
         ]
-        wait_until(lambda: outstanding(server) == [REQUESTS], "a queue", 20)
-        wait_until(lambda: server.in_flight("slow") == REQUESTS, "all in the metrics", 20)
+        wait_until(lambda: outstanding(server) == [REQUESTS], "a queue", 60)
+        wait_until(lambda: server.in_flight("slow") == REQUESTS, "all in the metrics", 60)
         server.client("sagemaker").update_endpoint_weights_and_capacities(
             EndpointName="slow",
             DesiredWeightsAndCapacities=[{"VariantName": "all", "DesiredInstanceCount": 2}],
         )
         server.wait_in_service("slow")
         half = [REQUESTS // 2] * 2
-        wait_until(lambda: outstanding(server) == half, "a shared queue", 20)
-        wait_until(lambda: len(gate.waiting) == 2, "both copies compute", 20)
-        wait_until(lambda: server.in_flight("slow") == REQUESTS, "all in the metrics", 20)
+        wait_until(lambda: outstanding(server) == half, "a shared queue", 60)
+        wait_until(lambda: len(gate.waiting) == 2, "both copies compute", 60)
+        wait_until(lambda: server.in_flight("slow") == REQUESTS, "all in the metrics", 60)
         gate.open()
         answers = [each.result(60) for each in asked]
     assert [status for status, _ in answers] == [200] * REQUESTS

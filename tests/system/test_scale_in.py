@@ -87,16 +87,16 @@ def test_of_two_copies_the_idle_one_goes_and_the_stream_ends_by_itself(
     with talking(server, tmp_path / "talk") as gate:
         short = GatedStream(server, "short")
         # Its first piece is out before it is at the gate, which lets go whoever came first.
-        wait_until(lambda: len(gate.waiting) == 1, "the short one at the gate", 20)
+        wait_until(lambda: len(gate.waiting) == 1, "the short one at the gate", 60)
         long = GatedStream(server, "long")
-        wait_until(lambda: len(gate.waiting) == 2, "both at the gate", 20)
+        wait_until(lambda: len(gate.waiting) == 2, "both at the gate", 60)
         assert sorted(busy(server).values()) == [1, 1]
         older, newer = sorted(busy(server))
         gate.let_one()
         assert short.to_the_end() == WHOLE
-        wait_until(lambda: busy(server) == {older: 0, newer: 1}, "one idle", 20)
+        wait_until(lambda: busy(server) == {older: 0, newer: 1}, "one idle", 60)
         server.set_count("talk", 1)
-        wait_until(lambda: busy(server) == {newer: 1}, "the idle one is gone", 20)
+        wait_until(lambda: busy(server) == {newer: 1}, "the idle one is gone", 60)
         activities = server.get("/admin/endpoints/talk/activities")["activities"]
         assert [one["reason"] for one in activities if one["what"] == "drain copy"] == [
             "variant-count"
@@ -111,8 +111,8 @@ def test_with_streams_on_both_the_one_that_drains_ends_them_and_the_choice_stand
     server = empty_server
     with talking(server, tmp_path / "talk") as gate:
         streams = [GatedStream(server, str(number)) for number in range(3)]
-        wait_until(lambda: len(gate.waiting) == 3, "all at the gate", 20)
-        wait_until(lambda: sorted(busy(server).values()) == [1, 2], "on both", 20)
+        wait_until(lambda: len(gate.waiting) == 3, "all at the gate", 60)
+        wait_until(lambda: sorted(busy(server).values()) == [1, 2], "on both", 60)
         less, more = sorted(busy(server), key=busy(server).__getitem__)
         server.set_count("talk", 1)
 
@@ -120,10 +120,10 @@ def test_with_streams_on_both_the_one_that_drains_ends_them_and_the_choice_stand
             return {copy["copy"]: copy["state"] for copy in server.copies("talk")}
 
         drains = {more: "ready", less: "draining"}
-        wait_until(lambda: states() == drains, "a drain", 20)
+        wait_until(lambda: states() == drains, "a drain", 60)
         late = GatedStream(server, "late")
-        wait_until(lambda: busy(server)[more] == 3, "the late one is there", 20)
+        wait_until(lambda: busy(server)[more] == 3, "the late one is there", 60)
         assert states() == drains
         gate.open()
         assert [each.to_the_end() for each in (*streams, late)] == [WHOLE] * 4
-        wait_until(lambda: states() == {more: "ready"}, "the drained one is gone", 20)
+        wait_until(lambda: states() == {more: "ready"}, "the drained one is gone", 60)

@@ -122,7 +122,7 @@ def test_a_copy_tells_which_texts_run_and_which_wait(server: Server, endpoint: s
         told = server.get(path)["decoding"]
         return told if told["rows_in_use"] == 4 and told["waiting"] else None
 
-    told = wait_until(full, "a full decode batch", 20)
+    told = wait_until(full, "a full decode batch", 60)
     assert len(told["running"]) == 4
     assert sorted(row for rows in told["running"].values() for row in rows) == [0, 1, 2, 3]
     assert len(told["waiting"]) <= 2

@@ -150,8 +150,12 @@ def test_the_level_of_the_log_is_set_in_all_processes_that_serve(site: Server) -
     assert site.get("/v2/logging")["log_info"] is True
     status, answer = site.post("/v2/logging", b'{"log_info": false}')
     assert (status, json.loads(answer)["log_info"]) == (200, False)
-    # Each of these is a connection of its own, so both gateways are asked.
-    assert {site.get("/v2/logging")["log_info"] for _ in range(20)} == {False}
+
+    def levels() -> set[bool]:
+        """Each of these is a connection of its own, so both gateways are asked."""
+        return {site.get("/v2/logging")["log_info"] for _ in range(20)}
+
+    wait_until(lambda: levels() == {False}, "every gateway is told", 30)
     status, answer = site.post("/v2/logging", b'{"log_info": true}')
     assert (status, json.loads(answer)["log_info"]) == (200, True)
     status, answer = site.post("/v2/trace/setting", b'{"trace_level": ["TENSORS"]}')

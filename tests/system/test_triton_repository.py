@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -89,6 +90,26 @@ def test_a_second_repository_is_served_as_the_names_of_its_models(
     for name, factor in (("affine", 1), ("twice", 2), ("thrice", 3)):
         status, answer = empty_server.post(f"/v2/models/{name}/infer", body())
         assert (status, output(answer)) == (200, [factor * each for each in ANSWER]), name
+    index = json.loads(empty_server.post("/v2/repository/index", b"")[1])
+    names = [row["name"] for row in index]
+    own = {path.name for path in (tmp_path / "first").iterdir()} | {"twice", "thrice"}
+    assert sorted(names) == sorted(own), "each model once, and no endpoint beside them"
+
+
+def test_the_call_that_is_printed_for_a_repository_works(
+    empty_server: Server, tmp_path: Path
+) -> None:
+    root = files.affine(tmp_path / "repository" / "one").parent
+    files.affine(root / "two", factor=2)
+    deployed(empty_server, "pair", root)
+    wait_until(lambda: ready(empty_server) == {"one", "two"}, "both are loaded", 60)
+    said = penstock("describe", "pair", server=empty_server).stdout
+    line = next(line for line in said.splitlines() if line.strip().startswith("curl "))
+    called = subprocess.run(
+        ["bash", "-c", f"{line} --fail --silent"], capture_output=True, text=True, check=False
+    )
+    assert called.returncode == 0, (line, called.stderr)
+    assert json.loads(called.stdout) == {"predictions": [[0.0] * 3]}, line
 
 
 def test_one_model_may_answer_for_a_repository(empty_server: Server, tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ def test_updating_under_load_loses_no_request(empty_server: Server, tmp_path: Pa
     empty_server.prepare("second", python_model(tmp_path / "second", BUSY_ECHO))
     client = empty_server.client("sagemaker")
     with Load(empty_server.port, "/endpoints/first/invocations") as load:
-        wait_until(lambda: load.answered > 100, "load", 20)
+        wait_until(lambda: load.answered > 100, "load", 60)
         old = {copy["pid"] for copy in empty_server.copies("first")}
         for config in ("second", "first", "second"):
             client.update_endpoint(EndpointName="first", EndpointConfigName=config)
@@ -34,7 +34,7 @@ def test_updating_under_load_loses_no_request(empty_server: Server, tmp_path: Pa
             described = empty_server.wait_in_service("first")
             assert described["EndpointConfigName"] == config
             before = load.answered
-            wait_until(lambda low=before: load.answered > low + 100, "answers", 20)
+            wait_until(lambda low=before: load.answered > low + 100, "answers", 60)
         new = {copy["pid"] for copy in empty_server.ready_copies("first")}
     assert load.statuses == {200: load.answered}, load.errors
     assert (load.broken, load.wrong) == (0, [])
@@ -48,7 +48,7 @@ def test_an_update_that_cannot_load_keeps_the_old_copies_and_says_why(
     empty_server.prepare("broken", python_model(tmp_path / "broken", BROKEN))
     client = empty_server.client("sagemaker")
     with Load(empty_server.port, "/endpoints/first/invocations", workers=2) as load:
-        wait_until(lambda: load.answered > 50, "load", 20)
+        wait_until(lambda: load.answered > 50, "load", 60)
         client.update_endpoint(EndpointName="first", EndpointConfigName="broken")
         described = empty_server.wait_in_service("first")
     assert described["EndpointConfigName"] == "first"
@@ -63,7 +63,7 @@ def test_weights_and_counts_change_without_losing_a_request(
     client = empty_server.client("sagemaker")
     with Load(empty_server.port, "/endpoints/first/invocations", workers=4) as load:
         for count in (3, 1):
-            wait_until(lambda: load.answered > 50, "load", 20)
+            wait_until(lambda: load.answered > 50, "load", 60)
             client.update_endpoint_weights_and_capacities(
                 EndpointName="first",
                 DesiredWeightsAndCapacities=[

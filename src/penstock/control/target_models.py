@@ -276,16 +276,19 @@ class TargetModels:
 
     async def explain(self, endpoint: str, model: str) -> dict[str, Any]:
         """Whether the model exists at the prefix, and for each host why it is loaded there or not,
-        since when, and what the load took."""
+        since when, and what the load took. `described`: what it takes and gives; {} where no host
+        has had it."""
         found = self._found(endpoint)
         self._checked(found, model)
-        told, *there = await asyncio.gather(
+        told, known, *there = await asyncio.gather(
             _all_of(found.hosts, op="explain", model=model),
+            self.describe(endpoint, model),
             *(self._artifact(source, model) for source in found.sources),
         )
         return {
             "endpoint": found.endpoint,
             "model": model,
+            "described": next((one["described"] for one in known if one.get("described")), {}),
             "artifacts": there,
             "hosts": [_story(host, one) for host, one in told],
         }

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import uvloop
 
-from penstock import scheduling, signals
+from penstock import scheduling, signals, stacks
 from penstock.errors import PenstockError
 from penstock.fleet.identity import contexts
 from penstock.instance import session_reaper
@@ -39,6 +39,7 @@ _GC_THRESHOLDS = (20_000, 50, 50)
 
 def main() -> int:
     signals.unblock()
+    stacks.write_when_asked()
     die_with_parent()
     huge_pages_end_here()
     session_reaper.start()

@@ -1,7 +1,8 @@
 """The admin API of target models.
 
 GET  /admin/endpoints/{name}/models?after=&limit=   all models, where each is loaded, and why
-GET  /admin/endpoints/{name}/models/{model}         the history of one, on every host
+GET  /admin/endpoints/{name}/models/{model}         the history of one on every host, and what it
+                                                    takes and gives
 POST /admin/endpoints/{name}/models/{model}/load    answers when it is loaded, or with the error;
                                                     ?if_room=true: without evicting others
 POST /admin/endpoints/{name}/models/{model}/unload  answers once it is idle and gone

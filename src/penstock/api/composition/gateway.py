@@ -21,7 +21,7 @@ from typing import Any, Final
 
 import uvloop
 
-from penstock import scheduling, signals
+from penstock import scheduling, signals, stacks
 from penstock.api.access import KeyAuthenticator
 from penstock.api.app import build_refusal
 from penstock.api.aws import AwsFrontDoor
@@ -336,6 +336,7 @@ async def _serve(descriptor: int) -> None:
 
 def main() -> None:
     signals.unblock()
+    stacks.write_when_asked()
     wake_at_parents_death()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C is for the server
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)

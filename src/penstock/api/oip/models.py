@@ -9,7 +9,7 @@ the metrics. Answers are plain values with the protocol's field names.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from penstock import __version__
@@ -155,9 +155,12 @@ class OipModels:
         return [self._statistics(each, version) for each in names]
 
     async def index(self, *, ready_only: bool = False) -> list[dict[str, Any]]:
-        """Endpoints, each followed by its other names and its target models."""
-        rows = []
+        """Endpoints, each followed by its other names and its target models; of a repository whose
+        models have names of their own, these alone."""
+        rows: list[dict[str, Any]] = []
         for known in self._endpoints_and_components(served=True):
+            if known.served and known.target and known.served in {row["name"] for row in rows}:
+                continue  # the name of a target model, which has its row
             entry = self._entry(known, ready_only)
             rows += entry
             name = known.endpoint
@@ -166,7 +169,7 @@ class OipModels:
             if self._targets is not None and self._dispatcher.is_multi_model(name):
                 try:
                     targets = await self._targets.index(name, ready_only=ready_only)
-                    own = self._own_names(name)
+                    own = self._own_names(name, [row["name"] for row in targets])
                     if own is not None:
                         del rows[len(rows) - len(entry) :]  # it has no model of its own
                         targets = [own(row) for row in targets]
@@ -175,17 +178,23 @@ class OipModels:
                     rows[-1:] = [{**row, "reason": error.message} for row in rows[-1:]]
         return rows
 
-    def _own_names(self, endpoint: str) -> Callable[[dict[str, Any]], dict[str, Any]] | None:
+    def _own_names(
+        self, endpoint: str, rows: Collection[str]
+    ) -> Callable[[dict[str, Any]], dict[str, Any]] | None:
         """Gives a row of a target model the model's own name, unless that is somebody else's; None
-        where an endpoint's target models are not served under their own."""
+        where an endpoint's target models are not all served under names of their own. `rows`: the
+        names of their rows."""
         routes = self._dispatcher.routes(endpoint)
-        if routes is None or MODELS not in routes.served_names:
+        names = routes.served_names if routes is not None else {}
+        own_names = {f"{endpoint}:{target}": name for name, target in names.items() if target}
+        if MODELS not in names and not (rows and own_names.keys() >= set(rows)):
             return None
         find = self._dispatcher.served.find
 
         def own(row: dict[str, Any]) -> dict[str, Any]:
-            name = row["name"].removeprefix(f"{endpoint}:")
-            return {**row, "name": name} if find(name) == (endpoint, name) else row
+            target = row["name"].removeprefix(f"{endpoint}:")
+            name = target if MODELS in names else own_names[row["name"]]
+            return {**row, "name": name} if find(name) == (endpoint, target) else row
 
         return own
 

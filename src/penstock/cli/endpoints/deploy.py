@@ -29,6 +29,8 @@ from penstock.errors import CallerError, ModelError, NotNowError, PenstockError
 
 #: s: SageMaker's own limit for starting a container.
 WAIT_S_MAX = 3600.0
+_TARGETS_MAX = 100  #: target models among which one is looked for that is loaded
+_LOOKS_MAX, _LOOK_EVERY_S = 20, 0.25
 
 
 def deploy(
@@ -114,13 +116,29 @@ def deploy(
 def how_to_call(client: Client, name: str, *, multi_model: bool = False) -> str:
     """Commands with a request that the endpoint's model takes."""
     target = ""
+    model: dict[str, Any] = {}
     if multi_model:
-        page = client.admin(f"/endpoints/{quote(name, safe='')}/models?after=&limit=1")
-        target = page["models"][0]["model"] if page["models"] else "MODEL"
-    served = client.admin(f"/endpoints/{quote(name, safe='')}/models-served")["models"]
-    model = served[0]["model"] if served and not multi_model else {}
+        target, model = _target_of(client, name)
+    elif served := client.admin(f"/endpoints/{quote(name, safe='')}/models-served")["models"]:
+        model = served[0]["model"]
     told = call_text(client.url, name, model, auth=client.has_key, target=target)
     return f"Call it:\n\n{told}\n"
+
+
+def _target_of(client: Client, name: str) -> tuple[str, dict[str, Any]]:
+    """A target model to call, a loaded one where there is any, and what is known of it. What is
+    being loaded is waited for, for a moment: only then it is known."""
+    where = f"/endpoints/{quote(name, safe='')}/models"
+    for _ in range(_LOOKS_MAX):
+        rows = client.admin(f"{where}?after=&limit={_TARGETS_MAX}")["models"]
+        states = {row["state"] for row in rows}
+        if "loaded" in states or "loading" not in states:
+            break
+        time.sleep(_LOOK_EVERY_S)
+    if not rows:
+        return "MODEL", {}
+    target = min(rows, key=lambda row: row["state"] != "loaded")["model"]
+    return target, client.admin(f"{where}/{quote(target)}")["described"]
 
 
 def artifact_uri(text: str) -> str:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from penstock import scheduling, signals
+from penstock import scheduling, signals, stacks
 from penstock.cleanup import shielded
 from penstock.cli import options, settings
 from penstock.cli.endpoints.deploy import artifact_uri, create_or_update, wait_in_service
@@ -98,6 +98,7 @@ def run_until_signal(
         await serve(stop)
 
     signals.block()
+    stacks.write_when_asked()
     logging.basicConfig(
         level=config.log_level.upper(),
         format="%(asctime)s %(levelname)s %(name)s: %(message)s",

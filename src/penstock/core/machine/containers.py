@@ -82,13 +82,14 @@ def candidates(choice: str) -> tuple[str, ...]:
 
 
 def choose_engine(choice: str, seen: Sequence[EngineObserved]) -> EngineDecision:
-    """`seen`: the installed ones among `candidates(choice)`, in their order."""
+    """`seen`: the installed ones among `candidates(choice)`, in their order. A fault matters to
+    people only where the engine would have been preferred."""
     if choice == OFF:
         return EngineDecision("", "switched-off", "images are not run (containers.engine = off)")
-    for each in seen:
+    for at, each in enumerate(seen):
         if not each.fault:
-            others = [one.words for one in seen if one.fault and one is not each]
-            return EngineDecision(each.name, "chosen", "; ".join([each.words, *others]))
+            words = "; ".join(one.words for one in (each, *seen[:at]))
+            return EngineDecision(each.name, "chosen", words)
     if seen:
         faults = "; ".join(each.words for each in seen)
         return EngineDecision("", "none-usable", f"images are not run: {faults}")

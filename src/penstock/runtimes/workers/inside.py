@@ -2,8 +2,8 @@
 
 `import_code` makes an artifact's Python file a module of the process.
 
-Imports the standard library, `errors` and modules that do the same: an engine may run in another
-interpreter than the instance's.
+Imports the standard library, `errors`, `stacks` and modules that do the same: an engine may run in
+another interpreter than the instance's.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NoReturn, TypeVar
 
+from penstock import stacks
 from penstock.errors import ModelError, PenstockError
 from penstock.runtimes.confinement.parent_death import die_with_parent
 from penstock.runtimes.workers import wire
@@ -36,6 +37,7 @@ def main(serve: Callable[[socket.socket], None]) -> NoReturn:
     """
     die_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C is for the server
+    stacks.write_when_asked()
     channel = socket.socket(fileno=int(sys.argv[1]))
     channel.setblocking(True)
     status = 0
