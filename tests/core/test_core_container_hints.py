@@ -15,6 +15,7 @@ from penstock.core.machine.container_hints import what_to_do
         ("--storage-opt is supported only for overlay over xfs with 'pquota'", "root_gib"),
         ("Error: unresolvable CDI devices nvidia.com/gpu=7", "nvidia-ctk cdi generate"),
         ('could not select device driver "" with capabilities: [[gpu]]', "runtime configure"),
+        ("exec /program: exec format error", "another processor"),
         ("Traceback (most recent call last):", ""),
     ],
 )

@@ -23,7 +23,12 @@ _RUNTIME: Final = (
     "Docker has no runtime for GPUs. Make one as root: nvidia-ctk runtime configure"
     " --runtime=docker (of NVIDIA's Container Toolkit), and restart Docker."
 )
+_PROCESSOR: Final = (
+    "The image's program is for another processor: build or pull the image for this machine's"
+    " (--platform)."
+)
 _HINTS: Final = (
+    ("exec format error", _PROCESSOR),
     ("Read-only file system", _ROOT),
     ("only supported for backingFS XFS", _QUOTA),  # Podman
     ("only for overlay over xfs", _QUOTA),  # Docker
