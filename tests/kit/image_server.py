@@ -140,8 +140,6 @@ class Handler(BaseHTTPRequestHandler):
         self.say(status if self.path == "/ping" else 404, b"")
 
     def do_POST(self) -> None:
-        if "ANSWERS_ONCE" in os.environ:
-            self.close_connection = True  # without a word, as servers do that time out
         body = self.rfile.read(int(self.headers["Content-Length"]))
         asked = body.decode() if body.startswith(b"!") else ""
         if self.path != "/invocations":
@@ -174,6 +172,8 @@ class Handler(BaseHTTPRequestHandler):
         self.send_response(status)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(body)))
+        if "ANSWERS_ONCE" in os.environ:
+            self.send_header("Connection", "close")
         self.end_headers()
         self.wfile.write(body)
 

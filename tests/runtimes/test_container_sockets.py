@@ -21,15 +21,16 @@ BATCH = 2
 
 def make(theirs: socket.socket, address: str) -> None:
     """As the attendant's child does, until the other end is closed."""
-    while True:
+    asked = b"+"
+    while asked:
         made = [socket.socket() for _ in range(BATCH)]
         told = orjson.dumps({"address": address})
-        with contextlib.suppress(BrokenPipeError):
+        asked = b""
+        with contextlib.suppress(OSError):  # the other end is closed
             socket.send_fds(theirs, [told], [each.fileno() for each in made])
+            asked = theirs.recv(1)
         for each in made:
             each.close()
-        if not theirs.recv(1):
-            return
 
 
 @contextlib.asynccontextmanager
