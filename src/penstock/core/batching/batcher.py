@@ -66,10 +66,11 @@ from penstock.core.batching.spec import (
     RefuseItem,
     RunBatch,
 )
-from penstock.core.batching.waiting_items import _INF, _PASSES_MAX, WaitingItem, WaitingItems
+from penstock.core.batching.waiting_items import PASSES_MAX, WaitingItem, WaitingItems
 
 __all__ = ["Action", "BatchSpec", "Batcher", "Expire", "LevelPolicy", "RefuseItem", "RunBatch"]
 
+_INF = float("inf")
 #: s for the two messages between a lane and its driver; each took 0.5 to 1 ms under load
 _AHEAD_S = 0.002
 #: items of a bucket given up in a row; a wrong forecast wastes at most one item in 16
@@ -339,7 +340,7 @@ class Batcher(WaitingItems):
                 if not reason:
                     continue
                 lead = bucket if self._priorities == 1 else self._lead(bucket)
-                level = 0 if self._passes >= _PASSES_MAX else lead // self._widths
+                level = 0 if self._passes >= PASSES_MAX else lead // self._widths
                 candidate = (level, self._queues[lead][0][1], bucket, lead, reason)
                 if chosen is None or candidate < chosen:
                     chosen = candidate

@@ -23,7 +23,7 @@ from penstock.core.batching.spec import Action, BatchSpec, Expire
 WaitingItem = tuple[float, int, int, int, float, int]
 
 _INF = float("inf")
-_PASSES_MAX = 7  #: batches in a row that may leave a longer-waiting item behind
+PASSES_MAX = 7  #: batches in a row that may leave a longer-waiting item behind
 _SWEEP_MIN = 64  #: entries of items that left, tolerated before a sweep
 
 
@@ -299,7 +299,7 @@ class WaitingItems:
         """The queue that goes first: the highest priority, or in its turn the oldest head."""
         queues = self._queues
         indexes = [at for at in range(bucket, len(queues), self._widths) if queues[at]]
-        if self._passes < _PASSES_MAX:
+        if self._passes < PASSES_MAX:
             return indexes[0]
         return min(indexes, key=lambda at: queues[at][0][1])
 
