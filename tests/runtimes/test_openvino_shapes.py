@@ -16,6 +16,7 @@ from tests.kit.polling import wait_until
 
 from penstock.artifacts.detection.detect import detect
 from penstock.runtimes.base import LoadContext
+from penstock.runtimes.openvino import shape_compiler
 from penstock.runtimes.openvino.runtime import OpenVinoRuntime, shared_core
 from penstock.runtimes.openvino.shape_blobs import ShapeBlobs, ShapeCompiler
 from penstock.runtimes.openvino.shapes import (
@@ -241,3 +242,16 @@ def test_a_compilation_under_way_holds_up_no_end(tmp_path: Path) -> None:
         wait_until(lambda: graphs._compiler is not None, "the compiler")
         graphs.close()
     assert blobs.made() == []
+
+
+def test_one_who_gets_no_time_holds_up_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has the lock, as a compiler does that the kernel never lets go on."""
+    monkeypatch.setattr(shape_compiler, "_LOCK_S_MAX", 0.2)
+    file = model_files.affine(tmp_path / "m") / "model.onnx"
+    job = {"file": str(file), "rows_max": 32, "config": {}, "folder": str(tmp_path)}
+    with open(tmp_path / "lock", "wb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert shape_compiler.Maker(job).make(((2, 4),))
+    assert (tmp_path / "2x4.graph").is_file()

@@ -11,14 +11,18 @@ from __future__ import annotations
 import fcntl
 import os
 import sys
+import time
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, Final
 
 import orjson
 
 from penstock.core.batching.hot_shapes import Shape
 from penstock.runtimes.openvino.runtime import read_model, shared_core
 from penstock.runtimes.openvino.shape_blobs import place_of
+
+_LOCK_S_MAX: Final = 10.0  #: some fifty times what a graph takes
+_LOOK_S: Final = 0.05
 
 
 class Maker:
@@ -31,7 +35,7 @@ class Maker:
         """Whether the blob is there now."""
         place = place_of(self._folder, shape)
         with open(self._folder / "lock", "wb") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+            _lock_or_wait(lock)
             if place.is_file():
                 return True
             try:
@@ -55,6 +59,19 @@ class Maker:
             made.replace(place)
         finally:
             made.unlink(missing_ok=True)
+
+
+def _lock_or_wait(lock: BinaryIO) -> None:
+    """Locks, or gives up waiting: whoever has the lock may get no time at all, and a blob that is
+    made twice does no harm."""
+    until = time.monotonic() + _LOCK_S_MAX
+    while True:
+        try:
+            return fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            if time.monotonic() >= until:
+                return None
+        time.sleep(_LOOK_S)
 
 
 def main() -> int:
