@@ -6,6 +6,7 @@ waits longer for an engine than `_ANSWER_S_MAX`.
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 from collections.abc import Sequence
@@ -21,7 +22,7 @@ from penstock.core.machine.containers import (
     choose_engine,
     left_behind,
 )
-from penstock.core.machine.images import resolved
+from penstock.core.machine.images import resolved, wrong_platform
 from penstock.runtimes.container.settings import ContainerSettings
 
 OWNER: Final = "penstock.owner"  #: label: the server, as `ContainerSettings.owner`
@@ -31,6 +32,8 @@ ATTENDANT: Final = "penstock.attendant"  #: label: the process that removes the 
 #: A daemon that starts takes some seconds; one that answers nothing for longer is of no use.
 _ANSWER_S_MAX: Final = 30.0
 _LOOK_S_MAX: Final = 10.0  #: for whether it works at all: a server that ends waits for that
+#: The kernel's list of what runs programs of other machines.
+_EMULATORS: Final = Path("/proc/sys/fs/binfmt_misc")
 _VERSION: Final = {
     "podman": ("info", "--format", "{{.Version.Version}}"),
     "docker": ("version", "--format", "{{.Server.Version}}"),
@@ -44,6 +47,7 @@ class Image:
     engine: str  #: path of the engine's program
     id: str
     resolved: str = ""  #: what names it for good: with its digest, where it has one
+    platform: str = ""  #: what it is made for, as "linux/arm64"
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,12 +81,19 @@ def find_image(settings: ContainerSettings, image: str) -> Image | None:
 
 def find_in(program: str, image: str) -> Image | None:
     """The image in this engine."""
-    form = "{{.Id}}{{range .RepoDigests}} {{.}}{{end}}"
+    form = "{{.Id}} {{.Os}}/{{.Architecture}}{{range .RepoDigests}} {{.}}{{end}}"
     found = _ask([program, "image", "inspect", "--format", form, image])
     if not found.text or found.fault:
         return None
-    image_id, *digests = found.text.split()
-    return Image(program, image_id, resolved(image, image_id, digests))
+    image_id, platform, *digests = found.text.split()
+    return Image(program, image_id, resolved(image, image_id, digests), platform)
+
+
+def why_not_run(image: Image) -> str:
+    """Why this machine can't run its programs; "" = it can, or an emulator may."""
+    if next(_EMULATORS.glob("qemu-*"), None) is not None:
+        return ""
+    return wrong_platform(image.platform, os.uname().machine)
 
 
 def remove_image(program: str, image: str) -> bool:

@@ -8,15 +8,17 @@ from dataclasses import dataclass
 
 from penstock.config import ServerConfig
 from penstock.core.machine.containers import OFF
+from penstock.core.machine.images import RegistrySpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerSettings:
-    """The first three fields are described in `config.ContainersConfig`."""
+    """The first two fields are described in `config.ContainersConfig`."""
 
     engine: str = OFF
     capabilities: tuple[str, ...] = ()
-    pull: tuple[str, ...] = ()
+    pull: tuple[str, ...] = ()  #: images that may be pulled, as REGISTRY/PATTERN
+    registries: tuple[RegistrySpec, ...] = ()
     #: Stands for the server, in the label of its containers: servers of one machine remove only
     #: their own.
     owner: str = ""
@@ -27,6 +29,22 @@ class ContainerSettings:
         return cls(
             engine=config.containers.engine,
             capabilities=tuple(config.containers.capabilities),
-            pull=tuple(config.containers.pull),
+            pull=(
+                *config.containers.pull,
+                *(
+                    f"{host}/{pattern}"
+                    for host, one in config.containers.registries.items()
+                    for pattern in one.images or ("*",)
+                ),
+            ),
+            registries=tuple(
+                RegistrySpec(
+                    host=host,
+                    user=one.user,
+                    secret_file=str(one.secret_file or ""),
+                    mirror=one.mirror,
+                )
+                for host, one in config.containers.registries.items()
+            ),
             owner=hashlib.sha256(place.encode()).hexdigest()[:16],
         )
