@@ -143,7 +143,7 @@ def test_a_mirror_is_asked_in_the_registrys_place(server: Server, private: Image
 def test_a_wrong_password_and_a_file_that_is_none_are_the_reason(
     server: Server, private: ImageRegistry, secret: Path
 ) -> None:
-    name = f"{private.host}/team/server:1"
+    name = f"{private.host}/team/closed:1"  # that of another test may be here still
     before = secret.read_text()
     try:
         secret.write_text("wrong\n")
