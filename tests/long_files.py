@@ -32,6 +32,8 @@ SECONDS: Final[dict[str, int]] = {
     "tests/system/test_containers.py": 90,
     "tests/system/test_model_containers.py": 60,
     "tests/system/test_container_pulls.py": 60,
+    "tests/system/test_container_clients.py": 120,
+    "tests/system/test_container_registries.py": 60,
     "tests/system/test_places.py": 50,
     "tests/system/test_hung.py": 50,
     "tests/system/test_asynchronous.py": 45,

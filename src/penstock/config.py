@@ -196,6 +196,18 @@ class ScalingConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RegistryConfig:
+    """A registry that images are pulled from."""
+
+    #: patterns of the names in it that may be pulled; none = all
+    images: tuple[str, ...] = ()
+    user: str = ""  #: who logs in there; empty = the engine's own credentials
+    secret_file: Path | None = None  #: file with the user's password or token
+    #: host, and maybe the beginning of names there, that is asked in its place
+    mirror: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ContainersConfig:
     """Container images that a model names, and the engine that runs them."""
 
@@ -216,6 +228,9 @@ class ContainersConfig:
     # Nothing by default: whoever may create a model would choose which code comes from where.
     #: images that may be pulled, as REGISTRY/PATTERN: "docker.io/library/*"
     pull: tuple[str, ...] = ()
+    #: host of a registry that images may be pulled from -> `images` (patterns of names; none =
+    #: all), `user` with `secret_file`, `mirror` (host that is asked in its place)
+    registries: dict[str, RegistryConfig] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -93,6 +93,33 @@ def test_models_whose_containers_are_named_are_not_for_jobs(plane: SagemakerPlan
     assert (status, "Mode Direct" in str(told)) == (400, True)
 
 
+def test_a_model_is_described_as_it_was_created(plane: SagemakerPlane) -> None:
+    """As AWS's samples of inference pipelines and of direct invocation create theirs."""
+    first = {
+        "ContainerHostname": "first", "Image": "registry.example/one:1", "Mode": "SingleModel",
+        "ModelDataUrl": "s3://bucket/one.tar.gz", "Environment": {"A": "1"},
+        "ImageConfig": {"RepositoryAccessMode": "Platform"},
+    }  # fmt: skip
+    data = {
+        "S3DataSource": {
+            "S3Uri": "s3://bucket/two/",
+            "S3DataType": "S3Prefix",
+            "CompressionType": "None",
+        }
+    }
+    second = {"ContainerHostname": "second", "Image": "one:2", "ModelDataSource": data}
+    members = {
+        "ModelName": "described", "Containers": [first, second],
+        "ExecutionRoleArn": "arn:aws:iam::123456789012:role/any",
+        "EnableNetworkIsolation": True, **DIRECT,
+    }  # fmt: skip
+    status, told = plane.call("CreateModel", **members)
+    assert status == 200, told
+    status, described = plane.call("DescribeModel", ModelName="described")
+    assert status == 200
+    assert {key: described[key] for key in members} == members
+
+
 def test_every_container_may_only_vouch_where_callers_are_known(plane: SagemakerPlane) -> None:
     wrong = TWO | {"Environment": {"PENSTOCK_TRUST_ARTIFACT": "maybe"}}
     status, told = plane.call("CreateModel", ModelName="v", Containers=[ONE, wrong])

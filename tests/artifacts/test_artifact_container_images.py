@@ -20,7 +20,8 @@ HERE = "team/pytorch-inference:mine"
 ABOUT = '{"version":{"Version":"9.9"},"host":{"cgroupControllers":["memory","pids"]}}'
 ENGINE = f"""#!/bin/sh
 case "$*" in
-  *"image inspect"*{HERE}) echo sha-of-it ;;
+  *"image inspect"*{HERE}) echo sha-of-it / ;;
+  *"image inspect"*elsewhere) echo sha-of-that linux/s390x ;;
   *"image inspect"*) echo "image not known" >&2; exit 125 ;;
   info*) echo '{ABOUT}' ;;
 esac
@@ -46,6 +47,12 @@ def test_an_image_that_is_here_goes_before_what_its_name_says(
     assert found.image.id == "sha-of-it"
     assert image_here("pytorch-inference:2.6", {}, containers).kind == "python"
     assert image_here("team/other", {}, containers).kind == "unknown"
+
+
+def test_one_that_is_made_for_another_machine_is_refused(containers: ContainerSettings) -> None:
+    with pytest.raises(CallerError, match="made for linux/s390x, and this machine is") as refused:
+        image_here("team/elsewhere", {}, containers)
+    assert refused.value.code == "image-platform"
 
 
 def test_a_mapped_command_a_runtime_and_the_setting_go_before_the_engine(

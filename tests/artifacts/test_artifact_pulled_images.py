@@ -33,7 +33,7 @@ case "$1" in
   info) echo '{"version":{"Version":"9.9"},"host":{"cgroupControllers":["memory","pids"]}}' ;;
   image)
     if [ -e "images/$key" ]; then cat "images/$key"
-    elif grep -qs "^$last" images/*; then echo "$last"
+    elif grep -qs "^$last" images/*; then echo "$last /"
     else echo "image not known" >&2; exit 125; fi ;;
   pull)
     echo "$*" >> asked
@@ -43,7 +43,7 @@ case "$1" in
       *none) echo "Error: manifest unknown"; exit 125 ;;
     esac
     sleep 0.2
-    echo "id-of-one reg.io/team/one@sha256:1" > "images/$key" ;;
+    echo "id-of-one linux/ reg.io/team/one@sha256:1" > "images/$key" ;;
   rmi) rm "images/$key" ;;
 esac
 """
@@ -152,8 +152,8 @@ def test_a_registry_that_says_nothing_is_given_up(
 
 def test_the_image_that_is_meant_is_run_whatever_has_its_name(engine: Path) -> None:
     containers = ContainerSettings(engine="podman", owner="o")
-    (engine / "images" / "reg.io_team_one").write_text("id-new\n")
-    (engine / "images" / "old").write_text("id-old\n")
+    (engine / "images" / "reg.io_team_one").write_text("id-new /\n")
+    (engine / "images" / "old").write_text("id-old /\n")
     found = image_here(NAME, {}, containers, image_id="id-old")
     assert found.image is not None
     assert found.image.id == "id-old"
@@ -168,8 +168,8 @@ def test_one_that_no_model_names_is_removed_unless_it_is_another_by_now(
     folder, program = pulled_dir(tmp_path / "cache"), str(engine / "podman")
     for name in (NAME, "reg.io/team/two", "reg.io/team/three"):
         bring(name)
-    (engine / "images" / "mine").write_text("id-of-mine\n")
-    (engine / "images" / "reg.io_team_two").write_text("id-of-somebody\n")
+    (engine / "images" / "mine").write_text("id-of-mine /\n")
+    (engine / "images" / "reg.io_team_two").write_text("id-of-somebody /\n")
     assert images.remove_unused(program, folder, {"reg.io/team/three"}) == [NAME]
     left = sorted(path.name for path in (engine / "images").iterdir())
     assert left == ["mine", "reg.io_team_three", "reg.io_team_two"]

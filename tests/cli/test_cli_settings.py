@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from penstock.artifacts.sources.source import ArtifactSettings
 from penstock.cli import settings
-from penstock.config import ServerConfig
+from penstock.config import RegistryConfig, ServerConfig
 from penstock.errors import CallerError
+from penstock.runtimes.container.settings import ContainerSettings
 
 HOME = {"XDG_DATA_HOME": "/data"}
 
@@ -54,6 +56,29 @@ def test_tables_and_lists_come_from_the_file_and_from_the_environment(tmp_path: 
     assert control.trusted_artifacts == ("s3://a/", "s3://b/")
 
 
+def test_registries_are_tables_whose_files_are_beside_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "penstock.toml"
+    file.write_text(
+        "[containers.registries.'reg.example:5000']\nimages = ['team/*']\nuser = 'robot'\n"
+        "secret_file = 'secret'\n[containers.registries.'docker.io']\n"
+        "mirror = 'reg.example:5000/hub'\n"
+    )
+    found = settings.resolve(file=file, environ=HOME, flags={})
+    assert found.config.containers.registries == {
+        "reg.example:5000": RegistryConfig(
+            images=("team/*",), user="robot", secret_file=tmp_path / "secret"
+        ),
+        "docker.io": RegistryConfig(mirror="reg.example:5000/hub"),
+    }
+    assert ContainerSettings.from_config(found.config).pull == (
+        "reg.example:5000/team/*", "docker.io/*",
+    )  # fmt: skip
+    assert str(tmp_path / "secret") in ArtifactSettings.from_config(found.config).closed
+    variables = {"PENSTOCK_CONTAINERS_REGISTRIES": '{ "a.b" = { images = ["c"] } }'}
+    found = settings.resolve(file=None, environ=HOME | variables, flags={})
+    assert found.config.containers.registries == {"a.b": RegistryConfig(images=("c",))}
+
+
 def test_hosts_and_origins_are_lists_of_names_and_pages() -> None:
     environ = HOME | {
         "PENSTOCK_LISTEN_HOSTS": "models.example,[::1],192.0.2.7,::1",
@@ -89,6 +114,30 @@ def test_hosts_and_origins_are_lists_of_names_and_pages() -> None:
         ("[containers]\nscratch = ['cache']\n", "containers.scratch = 'cache' is not valid"),
         ("[containers]\nscratch = ['/a:exec']\n", "containers.scratch = '/a:exec' is not valid"),
         ("[containers]\nroot_gib = 2\n", "it bounds what is written to a root that is"),
+        (
+            "[containers.registries.library]\nimages = ['*']\n",
+            "containers.registries.library = 'library' is not valid; allowed: the registry's host",
+        ),
+        (
+            "[containers.registries.'a.b']\nuser = 'me'\n",
+            "containers.registries.a.b.user = 'me' is not valid; allowed: a name without a colon",
+        ),
+        (
+            "[containers.registries.'a.b']\nuser = 'm:e'\nsecret_file = 's'\n",
+            "containers.registries.a.b.user = 'm:e' is not valid",
+        ),
+        (
+            "[containers.registries.'a.b']\nmirror = 'here'\n",
+            "containers.registries.a.b.mirror = 'here' is not valid; allowed: a host",
+        ),
+        (
+            "[containers.registries.'a.b']\nmirror = 'c.d/e'\nuser = 'm'\nsecret_file = 's'\n",
+            "no user beside a mirror",
+        ),
+        (
+            "[containers.registries.'a.b']\npassword = 'p'\n",
+            "unknown key containers.registries.a.b.password",
+        ),
         ("[control]\nadvertise = 'a:80'\n", "control.advertise = 'a:80' is not valid"),
         ("[limits]\nbodies_bytes_max = 1000\n", "at least limits.body_bytes_max"),
         (

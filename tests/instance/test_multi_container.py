@@ -13,6 +13,7 @@ from tests.kit import model_files, sequence_models
 from tests.kit.instances import instance
 from tests.kit.python_models import python_model
 
+from penstock.metrics.counts.container_delta import ContainerDelta
 from penstock.wire import frames
 
 STREAM: Final = {"asked": {"stream": True}}
@@ -173,6 +174,31 @@ def test_a_named_container_gets_the_request_as_it_came(client: StreamClient) -> 
     )
     assert answer.body == b"x|text/a|text/b"
     assert client.ask(DIRECT, b"x", target_container="1-writes").body == b"x"
+
+
+def counted(client: StreamClient) -> dict[str, ContainerDelta]:
+    """The next report of the copy SERIAL."""
+    while (event := client.event("container-counts"))["copy"] != SERIAL:
+        pass
+    return {name: ContainerDelta.from_dict(each) for name, each in event["containers"].items()}
+
+
+def test_each_container_is_counted_by_itself(client: StreamClient) -> None:
+    client.events.clear()
+    client.ask(SERIAL, b"x", content_type="text/a")
+    while "2-writes" not in counted(client):  # what was before is told now
+        pass
+    for kind in ("text/a", "text/refused"):
+        client.ask(SERIAL, b"x", content_type=kind)
+    seen = {name: ContainerDelta() for name in ("1-says", "2-writes")}
+    while seen["1-says"].invocations < 2 or not seen["2-writes"].invocations:
+        for name, delta in counted(client).items():
+            seen[name].add(delta)
+    first, second = seen["1-says"], seen["2-writes"]
+    assert first.errors_4xx + first.errors_5xx == 1
+    assert second.errors_4xx + second.errors_5xx == 0
+    assert second.invocations == first.invocations - 1, "what was refused went no further"
+    assert first.latency_us.count == first.invocations
 
 
 def test_a_name_is_needed_and_must_be_known(client: StreamClient) -> None:

@@ -39,7 +39,12 @@ async def test_an_answer_is_passed_on_with_its_region_and_an_id_of_ours(tmp_path
         here.regions["eu"].script = saying(
             b"[1]", content_type="application/json", x_amzn_requestid="theirs", x_more="kept"
         )
-        answer = await here.ask(headers={"X-Amzn-SageMaker-Target-Variant": "blue"})
+        answer = await here.ask(
+            headers={
+                "X-Amzn-SageMaker-Target-Variant": "blue",
+                "X-Amzn-SageMaker-Target-Container-Hostname": "second",
+            }
+        )
         assert (answer.status, answer.body) == (200, b"[1]")
         assert answer.headers["x-more"] == "kept"
         assert answer.headers["x-penstock-region"] == "eu"
@@ -48,6 +53,7 @@ async def test_an_answer_is_passed_on_with_its_region_and_an_id_of_ours(tmp_path
         asked = here.regions["eu"].asked[0]
         assert asked.path == "/endpoints/echo/invocations"
         assert asked.headers["x-amzn-sagemaker-target-variant"] == "blue"
+        assert asked.headers["x-amzn-sagemaker-target-container-hostname"] == "second"
         assert asked.headers["x-penstock-room"] == "?1"
         story = await here.told(f"/admin/requests/{request_id}")
         assert (story["region"], story["region_request_id"]) == ("eu", "theirs")

@@ -78,7 +78,7 @@ def printed(process: subprocess.Popen[str]) -> Any:
         out, errors = process.communicate(timeout=SECONDS_MAX)
     finally:
         process.kill()
-    assert process.returncode == 0, errors[-4000:]
+    assert process.returncode == 0, errors[-4000:] + out[-2000:]
     return json.loads(out[re.search(r"[\[{]", out).start() :])  # type: ignore[union-attr]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -72,8 +71,7 @@ def test_an_image_is_pulled_once_kept_as_it_is_and_removed_in_the_end(
     model(server, "pulled", name)
     server.endpoint("pulled", InitialInstanceCount=2)
     assert server.invoke("pulled", b"hello")["body"] == "hello"
-    digest = json.loads((images.layout / "index.json").read_text())["manifests"][0]["digest"]
-    resolved = f"{images.host}/team/server@{digest}"
+    resolved = f"{images.host}/team/server@{images.digests['1']}"
     wait_until(lambda: deployed(server, "pulled")["ResolvedImage"] == resolved, "its digest", 30)
     assert deployed(server, "pulled")["SpecifiedImage"] == name
     assert sum(each.endswith("/manifests/1") for each in images.asked) <= 2, "one HEAD, one GET"
@@ -106,7 +104,7 @@ def test_what_is_not_to_be_had_is_the_reason(server: Server, images: ImageRegist
 def test_what_is_not_allowed_is_not_asked_for(server: Server, images: ImageRegistry) -> None:
     before = len(images.asked)
     told = reason(server, "others", f"{images.host}/others/server:1")
-    assert "no pattern in containers.pull allows it" in told, told
+    assert "no pattern in containers.pull or containers.registries" in told, told
     told = reason(server, "short", "server:1")
     assert "begins with no registry" in told, told
     assert len(images.asked) == before
@@ -116,5 +114,5 @@ def test_nothing_is_pulled_without_a_setting(images: ImageRegistry, tmp_path: Pa
     before = len(images.asked)
     with up(tmp_path) as plain:
         told = reason(plain, "plain", f"{images.host}/team/server:1")
-    assert "Nothing is pulled unless the operator allows it (containers.pull)" in told, told
+    assert "Nothing is pulled unless the operator allows it (containers.pull," in told, told
     assert len(images.asked) == before

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -124,6 +125,12 @@ def test_each_answer_is_the_next_request(server: Server, artifacts: Path) -> Non
         ["b", "list/a", "list/of-b"],
         ["c", "list/b", "list/last"],
     ]
+    for name in ("container-1", "container-3"):
+        of = {"EndpointName": "serial", "VariantName": "all", "ContainerName": name}
+        latency = partial(server.datapoints, "ContainerLatency", "Average", **of)
+        [microseconds] = wait_until(latency, f"the latency of {name}", 60)
+        assert microseconds > 0
+        assert server.datapoints("Invocations", "Sum", **of) == [1.0]
     images = server.client("sagemaker").describe_endpoint(EndpointName="serial")
     assert "DeployedImages" not in images["ProductionVariants"][0]
     server.delete("serial")

@@ -17,7 +17,7 @@ from penstock.artifacts.detection.images import image_hint
 from penstock.artifacts.files.budget import Budget
 from penstock.artifacts.sources.source import ArtifactSettings, ArtifactSource
 from penstock.clock import Clock
-from penstock.core.machine.images import may_pull
+from penstock.core.machine.images import may_pull, route_of
 from penstock.runtimes.container.engine import decide, find_image
 from penstock.runtimes.container.images import pull
 
@@ -59,4 +59,5 @@ def bring_image(
     with cache.source_lock(hashlib.sha256(f"image {image}".encode()).hexdigest(), budget):
         if find_image(containers, source.image_id or image) is None:
             folder = pulled_dir(cache.root.parent)
-            pull(program, image, folder, check=budget.check, log=log)
+            route = route_of(image, containers.registries)
+            pull(program, image, folder, route=route, check=budget.check, log=log)

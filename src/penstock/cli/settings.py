@@ -24,9 +24,9 @@ import typer
 
 from penstock.cli import options
 from penstock.cli.output import print_json, print_table
-from penstock.config import FLEET_LOCAL, ServerConfig
+from penstock.config import FLEET_LOCAL, RegistryConfig, ServerConfig
 from penstock.core.machine.containers import READ_ONLY
-from penstock.core.machine.images import registry_of
+from penstock.core.machine.images import is_place, registry_of
 from penstock.core.request.host_gate import ANY, is_host, normal_origin
 from penstock.errors import CallerError
 from penstock.file_schema import Reader
@@ -184,6 +184,9 @@ def _from_text(text: str, hint: Any) -> object:
 def _absolute(value: object, hint: Any, folder: Path) -> object:
     """A path, or a table of paths, made absolute from `folder`; any other value unchanged."""
     parts = get_args(hint)
+    if isinstance(value, dict) and dataclasses.is_dataclass(hint):
+        hints = get_type_hints(hint)
+        return {key: _absolute(each, hints.get(key), folder) for key, each in value.items()}
     if isinstance(value, dict) and parts:
         return {key: _absolute(each, parts[-1], folder) for key, each in value.items()}
     if (hint is Path or Path in parts) and isinstance(value, str | Path):
@@ -267,6 +270,26 @@ def _check_names(config: ServerConfig) -> None:
     if config.containers.root_gib and config.containers.root == READ_ONLY:
         allowed = 'it bounds what is written to a root that is "writable" (containers.root)'
         raise _invalid("containers.root_gib", config.containers.root_gib, allowed, ())
+    for host, registry in config.containers.registries.items():
+        _check_registry(f"containers.registries.{host}", host, registry)
+
+
+def _check_registry(path: str, host: str, registry: RegistryConfig) -> None:
+    if not is_place(host) or "/" in host:
+        allowed = "allowed: the registry's host with its port, as images' names begin"
+        raise _invalid(path, host, allowed, ())
+    if ":" in registry.user or bool(registry.user) != (registry.secret_file is not None):
+        allowed = "allowed: a name without a colon, together with secret_file"
+        raise _invalid(f"{path}.user", registry.user, allowed, ())
+    if registry.mirror and not is_place(registry.mirror):
+        allowed = "allowed: a host with its port, and maybe /names"
+        raise _invalid(f"{path}.mirror", registry.mirror, allowed, ())
+    if registry.mirror and registry.user:
+        allowed = (
+            "allowed: no user beside a mirror, which is asked in the registry's place; give user"
+            " and secret_file to the entry of the mirror's own host"
+        )
+        raise _invalid(f"{path}.user", registry.user, allowed, ())
 
 
 def _invalid(path: str, value: object, allowed: str, known: typing.Iterable[str]) -> CallerError:
@@ -306,6 +329,8 @@ def show(
 
 
 def _plain(value: object) -> object:
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        value = dataclasses.asdict(value)
     if isinstance(value, dict):
         return {key: _plain(item) for key, item in value.items()}
     if isinstance(value, tuple):

@@ -75,8 +75,9 @@ class ControlPlane:
         """`fleet` may be a function that makes it; it is called once the state directory is locked.
 
         `access` waits until the platform listens and says how instances reach it. `model_counted`
-        gets the counts of target models from their hosts. `elsewhere`: settings for instances on
-        other machines. `gateway_pids`: processes that connect to instances, besides this one.
+        gets the events with counts of target models, and of models' containers. `elsewhere`:
+        settings for instances on other machines. `gateway_pids`: processes that connect to
+        instances, besides this one.
         `term`: the term of a server that leads others on one database; that server holds the state
         directory's lock. `database_called`: see `StoreThread`.
         """

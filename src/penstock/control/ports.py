@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from penstock.core.deployment.deployment import EndpointRoutes
 
-#: (endpoint, variant, instance, target model -> its new counts): called with each report of a host
+#: (endpoint, variant, instance, event): called with each report of target models or of containers
 ModelCounted = Callable[[str, str, str, dict[str, Any]], None]
 
 

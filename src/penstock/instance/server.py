@@ -54,11 +54,12 @@ from penstock.instance.loading.loaded import Loaded
 from penstock.instance.loading.phases import FETCHING, LOADING, LoadPhases
 from penstock.instance.memory.account import MemoryAccount
 from penstock.instance.memory.use import MemoryUse
-from penstock.instance.multi_container.load import load_containers, prepared_containers
+from penstock.instance.multi_container.load import Containers, load_containers, prepared_containers
 from penstock.instance.settings import InstanceSettings, imported_since
 from penstock.instance.short_timers import ShortTimers
 from penstock.instance.transform.transforms import Transforms
 from penstock.instance.warm_up import load
+from penstock.metrics.counts.container_delta import CONTAINER_COUNTS
 from penstock.metrics.loop_lag import LoopLag
 from penstock.runtimes.workers.control_group import used_by
 from penstock.runtimes.workers.memory import adopted, tree_pids
@@ -304,6 +305,10 @@ class InstanceServer:
         self.copies[number] = copy
         self._loaded[number] = loaded
         listener.attach(copy)
+        if isinstance(loaded.runtime, Containers):
+            loaded.runtime.count_on(
+                lambda told: connection.send(_event(CONTAINER_COUNTS, number, {"containers": told}))
+            )
         gc.collect()
         # A loaded model stays: garbage collections under traffic need not scan it again
         gc.freeze()

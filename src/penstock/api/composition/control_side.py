@@ -51,6 +51,7 @@ from penstock.gateway.http.asgi import AsgiApp
 from penstock.gateway.traffic_loads import TrafficLoads
 from penstock.jobs.offline import OfflineWork
 from penstock.metrics.catalogue.work_catalogue import LEADER_BEAT, LEADER_EPOCH
+from penstock.metrics.counts.container_delta import CONTAINER_COUNTS
 from penstock.metrics.counts.recent import RecentRequests
 from penstock.metrics.counts.registry import MetricRegistry
 from penstock.metrics.driver import MetricsDriver
@@ -264,9 +265,13 @@ class ControlSide:
         return await deploying(self.plane, endpoint)
 
     def _model_counted(
-        self, endpoint: str, variant: str, instance_id: str, told: dict[str, Any]
+        self, endpoint: str, variant: str, instance_id: str, event: dict[str, Any]
     ) -> None:
-        self._registry.add_models(endpoint, variant, instance_id, told, self._clock.wall())
+        now = self._clock.wall()
+        if event["event"] == CONTAINER_COUNTS:
+            self._registry.containers.add(endpoint, variant, event["containers"], now)
+        else:
+            self._registry.add_models(endpoint, variant, instance_id, event["models"], now)
 
     def _services(self) -> Sequence[AwsService]:
         account_id = self._config.control.account_id

@@ -34,8 +34,8 @@ REFUSED: Final = {
     **_of("CreateModel", _CONTAINERS, {
         "AdditionalModelDataSources": "a model has one source",
         "ModelDataSource.S3DataSource.HubAccessConfig": "there is no hub here",
-        "ImageConfig.RepositoryAuthConfig": "images are pulled with the credentials of this"
-        " machine's container engine",
+        "ImageConfig.RepositoryAuthConfig": "images are pulled with the operator's credentials"
+        " (containers.registries), or with those of this machine's container engine",
     }),
     "CreateEndpointConfig.VpcConfig": "models run on this machine's network; see"
     " EnableNetworkIsolation",

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from penstock.core.machine.containers import AUTO
-from penstock.core.machine.images import may_pull, whole_id
+from penstock.core.machine.images import may_pull, registry_of, whole_id
 from penstock.errors import CallerError
 from penstock.runtimes import registry
-from penstock.runtimes.container.engine import Image, decide, find_image
+from penstock.runtimes.container.engine import Image, decide, find_image, why_not_run
 from penstock.runtimes.container.settings import ContainerSettings
 
 _LOCAL: Final = "local://"  #: what follows names a runtime of Penstock
@@ -97,7 +97,7 @@ def image_here(
     """As `image_hint`, on a machine whose container engine may have the image. Blocks.
 
     `image_id`: of the image that is meant, whatever has its name now. Raises CallerError
-    (`image-changed`) where it is not here.
+    (`image-changed`) where it is not here, and (`image-platform`) where this machine can't run it.
     """
     hint = image_hint(image, image_commands)
     if not image or hint.kind == "process" or image.startswith(_LOCAL):
@@ -105,7 +105,15 @@ def image_here(
     found = find_image(containers, image_id or image)
     if found is None and image_id:
         raise _changed(image, image_id, find_image(containers, image))
-    return hint if found is None else ImageHint(kind="container", image=found)
+    if found is None:
+        return hint
+    if why := why_not_run(found):
+        raise CallerError(
+            "image-platform",
+            f"the image {image!r} can't be run here: {why}",
+            hint="Build it for this machine (`podman build --platform`), or name one that is.",
+        )
+    return ImageHint(kind="container", image=found)
 
 
 def _changed(image: str, image_id: str, other: Image | None) -> CallerError:
@@ -157,10 +165,14 @@ def not_mapped(image: str, cause: str) -> CallerError:
 
 #: Reason of `may_pull` -> what to do, in the error for an image that is not here.
 _WHY_NOT_PULLED: Final = {
-    "nothing-allowed": " Nothing is pulled unless the operator allows it (containers.pull).",
+    "nothing-allowed": " Nothing is pulled unless the operator allows it (containers.pull,"
+    " containers.registries).",
     "no-registry": " It is not pulled: its name begins with no registry, as docker.io/library/NAME"
     " does.",
-    "not-allowed": " It is not pulled: no pattern in containers.pull allows it.",
+    "not-listed": " Nothing is pulled from {}: neither containers.registries nor containers.pull"
+    " names it.",
+    "not-allowed": " It is not pulled: no pattern in containers.pull or containers.registries"
+    " allows it.",
 }
 
 
@@ -170,7 +182,8 @@ def with_engine(error: CallerError, image: str, containers: ContainerSettings) -
     engine = decide(containers)
     if (engine.reason == "none-installed" and containers.engine == AUTO) or not engine.words:
         return error
-    pulling = _WHY_NOT_PULLED.get(may_pull(image, containers.pull).reason, "")
+    why_not = _WHY_NOT_PULLED.get(may_pull(image, containers.pull).reason, "")
+    pulling = why_not.format(registry_of(image))
     ways = (
         f"Or bring it to this machine: what `{engine.engine} images` lists here is run.{pulling}"
         if engine.engine

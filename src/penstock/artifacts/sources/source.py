@@ -104,7 +104,8 @@ class ArtifactSettings:
     @classmethod
     def from_config(cls, config: ServerConfig) -> ArtifactSettings:
         control = config.control
-        closed = (config.state_dir, control.key_file, config.listen.tls_key)
+        secrets = (one.secret_file for one in config.containers.registries.values())
+        closed = (config.state_dir, control.key_file, config.listen.tls_key, *secrets)
         return cls(
             s3_endpoint=control.s3_endpoint,
             s3_local={bucket: str(path) for bucket, path in control.s3_local.items()},

@@ -34,6 +34,7 @@ from penstock.core.deployment.slot_retries import ReconcileSpec, is_permanent
 from penstock.core.endpoint.ready_times import ReadyTimes
 from penstock.errors import PenstockError
 from penstock.fleet.base import Fleet, InstanceExit, InstanceSpec
+from penstock.metrics.counts.container_delta import CONTAINER_COUNTS
 
 _log = logging.getLogger(__name__)
 
@@ -345,7 +346,7 @@ class Operations:
 
     def _on_event(self, instance_id: str, event: Json) -> None:
         name = event.get("event")
-        if name not in ("model-counts", TRANSFORM_PROGRESS):
+        if name not in ("model-counts", CONTAINER_COUNTS, TRANSFORM_PROGRESS):
             self.copies.on_event(instance_id, event)
             return
         found = self._under_way.find(instance_id)
@@ -356,4 +357,4 @@ class Operations:
         if name == TRANSFORM_PROGRESS:
             self._told(endpoint, event)
         else:
-            self._model_counted(endpoint, entry.variant, instance_id, event["models"])
+            self._model_counted(endpoint, entry.variant, instance_id, event)

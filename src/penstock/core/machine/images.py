@@ -19,11 +19,15 @@ _DIGEST: Final = "sha256:"
 #: Host and port; no name that an engine would take for an option.
 _REGISTRY: Final = re.compile(r"([A-Za-z0-9][A-Za-z0-9.-]*|\[[0-9A-Fa-f:]+\])(:[0-9]+)?")
 _PORT: Final = re.compile(r":[0-9]+\Z")
+#: What may follow the host in names: those of repositories.
+_REPOSITORY: Final = re.compile(r"[a-z0-9]+([._/-]+[a-z0-9]+)*")
+#: What the kernel calls a machine -> what images call those whose programs it runs, its own first.
+_ARCHITECTURES: Final = {"x86_64": ("amd64", "386"), "aarch64": ("arm64", "arm")}
 
 
 @dataclass(frozen=True, slots=True)
 class PullRuling:
-    """`reason`: allowed | nothing-allowed | no-registry | not-allowed."""
+    """`reason`: allowed | nothing-allowed | no-registry | not-listed | not-allowed."""
 
     allowed: bool
     reason: str
@@ -46,11 +50,59 @@ def may_pull(image: str, patterns: Sequence[str]) -> PullRuling:
     if not registry:
         return PullRuling(False, "no-registry")
     rest = image.removeprefix(f"{registry}/")
+    listed = False
     for pattern in patterns:
         host, _, names = pattern.partition("/")
+        listed = listed or host == registry
         if host == registry and fnmatch.fnmatchcase(rest, names):
             return PullRuling(True, "allowed")
-    return PullRuling(False, "not-allowed")
+    return PullRuling(False, "not-allowed" if listed else "not-listed")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegistrySpec:
+    """How a registry is asked. The secret itself is read when an image is pulled."""
+
+    host: str
+    user: str = ""  #: "" = the engine's own credentials
+    secret_file: str = ""
+    mirror: str = ""  #: host, and maybe a beginning of names, that is asked in its place
+
+
+@dataclass(frozen=True, slots=True)
+class PullRoute:
+    """Where an image is fetched from."""
+
+    host: str  #: that is asked
+    location: str  #: of the registry's names there; "" = the registry itself is asked
+    login: RegistrySpec | None  #: None = the engine's own credentials
+
+
+def route_of(image: str, registries: Sequence[RegistrySpec]) -> PullRoute:
+    """`image` begins with a registry."""
+    by_host = {one.host: one for one in registries}
+    own = registry_of(image)
+    location = by_host[own].mirror if own in by_host else ""
+    host = location.partition("/")[0] or own
+    asked = by_host.get(host)
+    return PullRoute(host, location, asked if asked and asked.user else None)
+
+
+def is_place(text: str) -> bool:
+    """Whether it names a registry, or a beginning of names in one."""
+    host, slash, names = text.partition("/")
+    whole = bool(host) and registry_of(f"{host}/name") == host
+    return whole and (not slash or _REPOSITORY.fullmatch(names) is not None)
+
+
+def wrong_platform(platform: str, machine: str) -> str:
+    """Why an image can't run on this machine; "" = it can, or who knows. `platform`: of the image,
+    as "linux/arm64"; `machine`: as the kernel calls this one."""
+    here = _ARCHITECTURES.get(machine)
+    system, _, architecture = platform.partition("/")
+    if here is None or not architecture or (system == "linux" and architecture in here):
+        return ""
+    return f"it is made for {platform}, and this machine is linux/{here[0]}"
 
 
 def is_loopback(registry: str) -> bool:
@@ -80,6 +132,8 @@ def resolved(image: str, image_id: str, digests: Sequence[str]) -> str:
     """What names the image for good. `digests`: its names with digests. An image that came from no
     registry may have none; then its id does."""
     own = repository_of(image)
+    if f"@{_DIGEST}" in image:  # engines may store it in another form, with a digest of that
+        return f"{own}@{image.partition('@')[2]}"
     named = sorted(digests, key=lambda one: repository_of(one) != own)
     return named[0] if named else whole_id(image_id)
 

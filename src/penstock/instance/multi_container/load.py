@@ -27,6 +27,9 @@ from penstock.runtimes.base import LaneListener
 
 #: How many containers load at once: each has its peak of memory.
 _LOADS_MAX: Final = 4
+_COUNT_EVERY_S: Final = 1.0  #: as target models are
+#: (hostname -> its `ContainerDelta`): sends the counts to the process that adds them up.
+OnCounts = Callable[[dict[str, Any]], None]
 #: A reply names its lane in one byte.
 _LANES_MAX: Final = 255
 
@@ -103,6 +106,7 @@ class Containers:
         self._clock = clock or SystemClock()
         self._running: dict[int, Container] = {}  #: by their places in the model
         self._lost: set[str] = set()  #: hostnames of those without workers now
+        self._counting: asyncio.Task[None] | None = None
 
     @property
     def containers(self) -> list[Container]:
@@ -154,6 +158,18 @@ class Containers:
             if not self._lost:
                 self._listener.lane_ready(0)
 
+    def count_on(self, tell: OnCounts) -> None:
+        """Reports from now on what each container did, until `close`."""
+
+        async def count() -> None:
+            while True:
+                await asyncio.sleep(_COUNT_EVERY_S)
+                told = {each.hostname: each.take_counts() for each in self.containers}
+                if counted := {name: delta for name, delta in told.items() if delta is not None}:
+                    tell(counted)
+
+        self._counting = asyncio.create_task(count())
+
     @property
     def pids(self) -> list[int]:
         return [pid for each in self.containers for pid in each.loaded.pids()]
@@ -164,6 +180,8 @@ class Containers:
 
     async def close(self) -> None:
         """Idempotent."""
+        if self._counting is not None:
+            self._counting.cancel()
         containers, self._running = self.containers, {}
         for each in containers:
             each.copy.close()

@@ -26,6 +26,7 @@ from penstock.instance.copy import Copy, Work
 from penstock.instance.loading.loaded import Loaded
 from penstock.instance.request import ReplySink, Request
 from penstock.instance.warm_up import elsewhere
+from penstock.metrics.counts.container_delta import ContainerDelta
 from penstock.wire import frames
 from penstock.wire.frames import ReplyMeta, RequestMeta
 
@@ -52,6 +53,7 @@ class Container:
         self._clock = clock
         self._loop = asyncio.get_running_loop()
         self._turning = False
+        self._counts = ContainerDelta()
         self.copy: Copy = loaded.copy(
             0, clock=clock, call_at=self._call_at, elsewhere=elsewhere, on_state=on_state
         )
@@ -63,6 +65,15 @@ class Container:
             # Requests that come in one turn of the loop form one batch, if they fit.
             self._turning = True
             self._loop.call_soon(self._turn)
+
+    def counted(self, status: int, latency_s: float) -> None:
+        """It answered a request; `status`: as `ContainerDelta.count` has it."""
+        self._counts.count(status, latency_s)
+
+    def take_counts(self) -> dict[str, Any] | None:
+        """What it did since the last call; None where that is nothing."""
+        taken, self._counts = self._counts, ContainerDelta()
+        return taken.to_dict() if taken.invocations else None
 
     def _turn(self) -> None:
         self._turning = False
@@ -145,7 +156,8 @@ class _Way(ReplySink):
     """One request under way: the sink of its request to each container."""
 
     __slots__ = (
-        "_action", "_asked", "_at", "_container", "_copy", "_head", "_inner", "_loop", "_pieces",
+        "_action", "_asked", "_at", "_began", "_container", "_copy", "_head", "_inner", "_loop",
+        "_pieces",
         "_request", "_started", "_steps", "_work",
     )  # fmt: skip
 
@@ -161,6 +173,7 @@ class _Way(ReplySink):
         self._asked = frames.decode_request_meta(request.meta)
         self._steps: tuple[Container, ...] = ()
         self._at = 0  #: the place of the container that has it
+        self._began = self._started  #: when that got it
         self._container: Container | None = None
         self._inner: Request | None = None  #: the request to that
         self._head = b""  #: meta of an answer that comes in pieces, which the next container gets
@@ -189,7 +202,7 @@ class _Way(ReplySink):
             self, 0, frames.encode_request_meta(meta), body, now,
             request.deadline, request.priority, request.alone,
         )  # fmt: skip
-        self._container, self._inner = container, inner
+        self._container, self._inner, self._began = container, inner, now
         container.ask(inner, now)
 
     @property
@@ -252,8 +265,11 @@ class _Way(ReplySink):
             self._copy.give_back(request, read.payload.decode())
             return
         reply = frames.decode_reply(read.payload, read.meta_bytes)
-        if read.kind == frames.ERROR:
-            self._fail(self._named(from_dict(orjson.loads(reply.body))))
+        error = from_dict(orjson.loads(reply.body)) if read.kind == frames.ERROR else None
+        latency_s = self._copy.clock.monotonic() - self._began
+        cast(Container, self._container).counted(_status_of(reply, error), latency_s)
+        if error is not None:
+            self._fail(self._named(error))
         elif self._is_last:
             self._answer(read.kind, reply)
         else:
@@ -315,6 +331,13 @@ class _Way(ReplySink):
             error.container = hostname
         error.message = f"container {hostname}: {error.message}"
         return error
+
+
+def _status_of(reply: frames.Reply, error: PenstockError | None) -> int:
+    """What the container answered, as its own server would have said it."""
+    if error is None:
+        return reply.status
+    return error.original_status if isinstance(error, ModelError) else error.status
 
 
 def _next(asked: RequestMeta, answered: ReplyMeta) -> RequestMeta:

@@ -276,6 +276,7 @@ _V_C: Final = f"{_V}; {_C}"
 _V_I: Final = "EndpointName, VariantName; the same with InstanceId"
 _V_M: Final = "EndpointName, VariantName; the same with TargetModel"
 _M: Final = "EndpointName, VariantName, TargetModel"
+_K: Final = "EndpointName, VariantName, ContainerName"
 _V_S: Final = "EndpointName, VariantName; the same with Source"
 _RATE: Final = "Sum, Average"
 _LATENCY: Final = "Average, Minimum, Maximum, Sum, SampleCount, percentiles"
@@ -358,6 +359,14 @@ _ROWS: Final = (
      "1 for each of them on which the model failed, else 0."),
     (_SAGEMAKER, "ModelLatency", _M, "Microseconds", _LATENCY,
      "Queue and model together, the wait for a load included."),
+    (_SAGEMAKER, "Invocations", _K, "None", "Sum",
+     "Requests to a container of a model of several."),
+    (_SAGEMAKER, "Invocation4XXErrors", _K, "None", _RATE,
+     "1 for each of them that it answered with a 4xx status, else 0."),
+    (_SAGEMAKER, "Invocation5XXErrors", _K, "None", _RATE,
+     "1 for each of them that it answered with a 5xx status, or on which it failed, else 0."),
+    (_SAGEMAKER, "ContainerLatency", _K, "Microseconds", _LATENCY,
+     "From a request to the container until the end of its answer, its queue included."),
     (_SAGEMAKER, "Invocations", _I, "None", "Sum",
      "With EnableEnhancedMetrics: requests that the instance has answered."),
     (_SAGEMAKER, "ConcurrentRequestsPerModel", _V_INSTANCE, "None", _GAUGE,

@@ -16,6 +16,7 @@ import math
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final
 
+from penstock.metrics.counts.container_counts import ContainerRegistry
 from penstock.metrics.counts.departures import Departures
 from penstock.metrics.counts.recorder import (
     MetricDelta,
@@ -83,6 +84,7 @@ class MetricRegistry:
         #: what the response caches of a pool's copies did since the start
         self._caches: dict[PoolId, CacheCounts] = {}
         self.models = ModelRegistry(store)  #: target models of multi-model variants
+        self.containers = ContainerRegistry(store)  #: of models of several
         self.work = WorkCounts()  #: what this server does besides requests
         self.loop_lag = LoopLag()  #: lag of this process's loop; the owner of the loop starts it
         self.lags: dict[str, LagObserved] = {}  #: source -> lag of that process's loop
@@ -284,7 +286,8 @@ class MetricRegistry:
                 counted = recorder.take()
                 self._add(pool, recorder.base, counted.concurrency, counted, since)
         self._publish(now, final=final)
-        self.models.collect(math.inf if final else now - self._lag_s)
+        for part in (self.models, self.containers):
+            part.collect(math.inf if final else now - self._lag_s)
         self._drop_due(now)
         if self._store is not None and abs(now - self._expired_at) >= EXPIRE_EVERY_S:
             self._expired_at = now

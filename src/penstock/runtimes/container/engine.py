@@ -27,7 +27,7 @@ from penstock.core.machine.containers import (
     choose_engine,
     left_behind,
 )
-from penstock.core.machine.images import resolved
+from penstock.core.machine.images import resolved, wrong_platform
 from penstock.runtimes.container.settings import ContainerSettings
 
 OWNER: Final = "penstock.owner"  #: label: the server, as `ContainerSettings.owner`
@@ -40,6 +40,8 @@ _ANSWER_S_MAX: Final = 30.0
 _DOCKERS: Final = {"memory": "MemoryLimit", "pids": "PidsLimit"}
 _LOOK_S_MAX: Final = 10.0  #: for whether it works at all: a server that ends waits for that
 _CAP_SYS_ADMIN: Final = 1 << 21
+#: The kernel's list of what runs programs of other machines.
+_EMULATORS: Final = Path("/proc/sys/fs/binfmt_misc")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +51,7 @@ class Image:
     engine: str  #: path of the engine's program
     id: str
     resolved: str = ""  #: what names it for good: with its digest, where it has one
+    platform: str = ""  #: what it is made for, as "linux/arm64"
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,12 +100,19 @@ def find_image(settings: ContainerSettings, image: str) -> Image | None:
 
 def find_in(program: str, image: str) -> Image | None:
     """The image in this engine."""
-    form = "{{.Id}}{{range .RepoDigests}} {{.}}{{end}}"
+    form = "{{.Id}} {{.Os}}/{{.Architecture}}{{range .RepoDigests}} {{.}}{{end}}"
     found = _ask([program, "image", "inspect", "--format", form, image])
     if not found.text or found.fault:
         return None
-    image_id, *digests = found.text.split()
-    return Image(program, image_id, resolved(image, image_id, digests))
+    image_id, platform, *digests = found.text.split()
+    return Image(program, image_id, resolved(image, image_id, digests), platform)
+
+
+def why_not_run(image: Image) -> str:
+    """Why this machine can't run its programs; "" = it can, or an emulator may."""
+    if next(_EMULATORS.glob("qemu-*"), None) is not None:
+        return ""
+    return wrong_platform(image.platform, os.uname().machine)
 
 
 def look_into(program: str, image_id: str) -> ImageObserved:

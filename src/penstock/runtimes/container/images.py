@@ -2,7 +2,7 @@
 
 A file for each pulled image says so; it is written before the pull, so that a pull that was cut off
 is known, too. The engine uses its own credentials (`podman login`, `docker login` by the server's
-user). All functions block.
+user) where the operator has named none (`pull_access.py`). All functions block.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from typing import Final
 import msgspec
 import orjson
 
-from penstock.core.machine.images import PulledImage, is_loopback, registry_of, unused
+from penstock.core.machine.images import PulledImage, PullRoute, unused
 from penstock.durable_files import replace_file
-from penstock.errors import CallerError
 from penstock.runtimes.container.engine import Image, find_in, remove_image
+from penstock.runtimes.container.pull_access import not_pulled, pull_access
 from penstock.runtimes.environment import for_engines
 
 #: A registry that has not said what the image consists of by then is not reached.
@@ -38,6 +38,7 @@ def pull(
     image: str,
     folder: Path,
     *,
+    route: PullRoute,
     check: Callable[[], None],
     log: Callable[[str], None],
 ) -> Image:
@@ -45,6 +46,7 @@ def pull(
 
     Args:
         folder: of the files about pulled images.
+        route: where it is fetched from.
         check: raises where nobody waits for it any more; then the pull has ended, too.
         log: gets what the engine says.
 
@@ -53,24 +55,25 @@ def pull(
     """
     note = _note_of(folder, image)
     _write(note, PulledImage(image=image, id=""))
-    words = [program, "pull"]
-    if Path(program).name == "podman" and is_loopback(registry_of(image)):
-        words.append("--tls-verify=false")
-    log(f"pulling the image {image}")
-    with subprocess.Popen(
-        [*words, image],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        env=for_engines(),
-    ) as process:
+    log(f"pulling the image {image}{f' from {route.location}' if route.location else ''}")
+    with (
+        pull_access(program, image, route, folder) as access,
+        subprocess.Popen(
+            [program, "pull", *access.options, image],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env=for_engines() | access.environment,
+        ) as process,
+    ):
         try:
-            last = _followed(process, image, check, log)
+            last = _followed(process, image, route, check, log)
         finally:
             process.kill()
     found = None if process.returncode else find_in(program, image)
     if found is None:
-        raise _not_pulled(image, last or f"it ended with status {process.returncode}")
+        cause = last or f"it ended with status {process.returncode}"
+        raise not_pulled(image, cause, _what_to_do(route))
     _write(note, PulledImage(image=image, id=found.id))
     log(f"pulled {image}: {found.resolved}")
     return found
@@ -79,6 +82,7 @@ def pull(
 def _followed(
     process: subprocess.Popen[bytes],
     image: str,
+    route: PullRoute,
     check: Callable[[], None],
     log: Callable[[str], None],
 ) -> str:
@@ -91,8 +95,8 @@ def _followed(
             reached = reached or not line.startswith(_BEFORE)
             log(line)
         elif not reached and time.monotonic() >= began + _SILENCE_S_MAX:
-            host = registry_of(image)
-            raise _not_pulled(image, f"{host} did not answer within {_SILENCE_S_MAX:g} s")
+            cause = f"{route.host} did not answer within {_SILENCE_S_MAX:g} s"
+            raise not_pulled(image, cause, _what_to_do(route))
     process.wait()
     return last
 
@@ -119,12 +123,16 @@ def _text(line: bytes) -> str:
     return line.decode("utf-8", "replace").strip()[:_LINE_CHARS_MAX]
 
 
-def _not_pulled(image: str, cause: str) -> CallerError:
-    return CallerError(
-        "image-not-pulled",
-        f"the image {image!r} could not be pulled: {cause}",
-        hint="Try it as the server's user (podman pull, docker pull), and log in to the registry"
-        " there if it asks for that.",
+def _what_to_do(route: PullRoute) -> str:
+    if route.login is not None:
+        return (
+            f"If it is a matter of rights, check user and secret_file of {route.host} in"
+            " containers.registries."
+        )
+    return (
+        "Try it as the server's user (podman pull, docker pull). If the registry asks for a login,"
+        f" log in to it there, or give {route.host} a user and a secret_file in"
+        " containers.registries."
     )
 
 
