@@ -50,3 +50,24 @@ def test_memory_without_file_pages_and_time_are_the_groups(
 def test_an_account_that_is_not_there_is_none(tmp_path: Path) -> None:
     proc = written(tmp_path / "proc", {"7/cgroup": "0::/a\n", "self/cgroup": "0::/me\n"})
     assert used_by(7, proc=proc, root=tmp_path) is None
+
+
+@pytest.mark.parametrize(
+    "root_of", ["5:memory:/\n3:cpu,cpuacct:/libpod/a\n", "0::/\n"], ids=["v1", "v2"]
+)
+def test_one_that_has_ended_does_not_take_what_the_machine_takes(
+    tmp_path: Path, root_of: str
+) -> None:
+    """Until it is waited for, the kernel counts it to the root."""
+    proc = written(tmp_path / "proc", {"7/cgroup": root_of, "self/cgroup": "0::/me\n"})
+    stat = "total_rss 9\ntotal_shmem 9\nanon 9\nshmem 9\n"
+    root = written(
+        tmp_path / "groups",
+        {
+            "memory/memory.stat": stat,
+            "memory.stat": stat,
+            "cpu.stat": "usage_usec 1\n",
+            "cpu,cpuacct/libpod/a/cpuacct.usage": "1\n",
+        },
+    )
+    assert used_by(7, proc=proc, root=root) is None

@@ -141,7 +141,7 @@ def images_that_are_none() -> dict[str, tuple[str, str]]:
     entryless = image(USER, "")
     return {
         "entryless": (entryless, "has no entry point, so `serve` itself was started"),
-        "other-machine": (image_for_another_machine(), "is for another processor"),
+        "other-machine": (image_for_another_machine(), "it is made for linux/arm64"),
         "upper-case": ("UPPER/Case", HERE_IS_RUN),
         "no-name": (":::", HERE_IS_RUN),
         "an-option": ("--privileged", HERE_IS_RUN),

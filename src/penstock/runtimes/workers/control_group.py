@@ -21,8 +21,8 @@ class GroupUse:
 
 
 def used_by(pid: int, *, proc: Path = Path("/proc"), root: Path = _ROOT) -> GroupUse | None:
-    """Of the group of a container's first process. None: there is none, or this process is in it,
-    too."""
+    """Of the group of a container's first process. None: there is none, this process is in it, too,
+    or the process has ended: then the kernel counts it to the root, which is the whole machine."""
     try:
         text = (proc / str(pid) / "cgroup").read_text()
         if text == (proc / "self" / "cgroup").read_text():
@@ -52,7 +52,10 @@ def _groups(text: str) -> dict[str, tuple[str, str]]:
 
 
 def _place(root: Path, group: tuple[str, str]) -> Path:
+    """Raises KeyError for the root."""
     hierarchy, path = group
+    if path == "/":
+        raise KeyError(path)
     return root / hierarchy / path.lstrip("/")
 
 
