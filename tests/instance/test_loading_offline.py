@@ -61,6 +61,7 @@ def test_no_graph_of_one_shape_comes_into_being_in_a_jobs_copy(tmp_path: Path) -
                 cores=1.0,
                 memory_bytes_max=0,
                 offline=offline,
+                cache_dir=tmp_path / "cache",
             )
         )
         found = runtime._graphs

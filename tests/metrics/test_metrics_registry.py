@@ -7,6 +7,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from penstock.jobs.asynchronous.outcome import Published
 from penstock.metrics.catalogue import catalogue, work_catalogue
+from penstock.metrics.counts.container_delta import ContainerDelta
 from penstock.metrics.counts.departures import KEPT_S
 from penstock.metrics.counts.recorder import VariantRecorder
 from penstock.metrics.counts.registry import MetricRegistry
@@ -301,6 +302,9 @@ def test_published_names_are_just_those_of_the_reference() -> None:
     for name in ModelDelta.SKETCHES:
         model.sketch(name).add(1.0)
     registry.add_models("shop", "main", "i-1", {"m": model.to_dict()}, T0)
+    container = ContainerDelta()
+    container.count(200, 0.01)
+    registry.containers.add("shop", "main", {"prepare": container.to_dict()}, T0)
     registry.collect(T0 + 10)
     registry.add_instance_sample(
         InstanceSample(
