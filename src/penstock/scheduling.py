@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -41,16 +40,6 @@ def children_compute() -> Iterator[None]:
     finally:
         if before == getattr(os, "SCHED_BATCH", None):
             wait_for_messages()
-
-
-def prepare_in_background() -> None:
-    """This thread computes work that can wait. On busy cores it still gets a tenth, because
-    it holds the interpreter now and then."""
-    if is_guest():
-        return
-    _choose("SCHED_BATCH")
-    with contextlib.suppress(OSError):
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 10)
 
 
 def give_a_tenth(leader: int) -> None:

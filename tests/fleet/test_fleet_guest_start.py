@@ -21,7 +21,7 @@ pytestmark = pytest.mark.skipif(
 SAYS = """
 import json, os, sys, threading
 from penstock import scheduling
-scheduling.compute(); scheduling.wait_for_messages(); scheduling.prepare_in_background()
+scheduling.compute(); scheduling.wait_for_messages()
 seen = []
 def look(): scheduling.compute(); seen.append(os.sched_getscheduler(0))
 thread = threading.Thread(target=look); thread.start(); thread.join()
@@ -46,7 +46,7 @@ def started(*, cores_max: int = 0) -> dict[str, object]:
 
 
 def test_no_thread_chooses_another_policy() -> None:
-    """The one that scheduling chooses for loops, lanes and preparations is not for guests."""
+    """The one that scheduling chooses for loops and lanes is not for guests."""
     assert started() == {
         "arguments": ["a", "b c"],
         "policies": [os.SCHED_IDLE, os.SCHED_IDLE],

@@ -154,8 +154,9 @@ class ShapeGraphs:
                 self._memory.give_back(self._size)
 
     def _build(self, first: Shape) -> None:
-        """Runs on its own thread, until no shape waits for its graph."""
-        scheduling.prepare_in_background()
+        """Runs on its own thread, until no shape waits for its graph. OpenVINO starts threads for a
+        graph while it takes it over; they compute, and inherit what this thread is."""
+        scheduling.compute()
         with suppress(OSError):  # a lane's thread may have a core of its own, which this one leaves
             os.sched_setaffinity(0, os.sched_getaffinity(os.getpid()))
         shape: Shape | None = first
