@@ -1008,6 +1008,7 @@ def test_a_snapshot_explains_what_waits() -> None:
         "queue_items": 2,
         "queue_rows": 4,
         "queue_rows_by_bucket": [{"bucket": 16, "rows": 1}, {"bucket": 64, "rows": 3}],
+        "run_here": None,
         "oldest_arrived": 2.0,
         "lanes": 2,
         "running": 1,

@@ -36,6 +36,7 @@ specs = (
         buckets=st.sampled_from([(), BUCKETS]),
         batches_ahead=st.integers(0, 1),
         priorities=st.integers(1, 3),
+        run_here_s_max=st.sampled_from([0.0, 0.2]),
     )
     | st.builds(
         BatchSpec,
@@ -56,6 +57,7 @@ specs = (
         batches_ahead=st.integers(0, 1),
         latency_s_p99_max=st.sampled_from([0.05, 0.5, 2.0]),
         runs_measured=st.sampled_from([(), ((1, 16, 0.1),), ((1, 0, 0.05), (4, 64, 0.3))]),
+        run_here_s_max=st.sampled_from([0.0, 0.2]),
     )
     | st.builds(
         BatchSpec,
@@ -119,6 +121,9 @@ class BatcherMachine(RuleBasedStateMachine):
             full = sum(map(self.rows_queued, mates)) >= self.spec.rows_max
             full = full or batch.reason in {"batch-full", "single", "service-level"}
             assert full or self.batcher.snapshot()["run_times"], "ahead without a forecast"
+        if batch.here:
+            assert not self.lanes, "here, while a lane computes"
+            assert len(self.queued) == len(batch.ids), "here, while others wait"
         assert batch.ids
         assert len(batch.ids) == 1 or not self.alone & set(batch.ids), "one to run alone was not"
         assert batch.rows == sum(self.items[ident][0] for ident in batch.ids)

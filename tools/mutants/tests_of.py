@@ -319,6 +319,7 @@ TESTS_OF: dict[str, tuple[str, ...]] = {
     "core/routing/speeds.py": ("core/test_core_routing_speeds.py",),
     "core/routing/strategies.py": _ROUTING,
     "core/learned_times.py": ("core/test_core_learned_times.py",),
+    "core/batching/run_here.py": ("core/test_core_run_here.py",),
     "core/batching/run_times.py": (
         "core/test_core_run_times.py",
         *_BATCHING,

@@ -47,6 +47,9 @@ free their rows at once. A forecast that gives up items is never tested by a run
 of a bucket were given up in a row, the next batch leaves with all its items, and its run corrects
 the estimate.
 
+Where a batch runs. On its lane's thread, or at once on the thread that received the request, where
+`run_here.py` allows that: nothing else runs or waits then.
+
 The items themselves are kept by `waiting_items.py`. Entries of items that left are dropped when
 met, so `next_deadline()` may be the deadline of one that has left: `on_timer` then only moves it.
 """
@@ -57,6 +60,7 @@ from collections import deque
 from heapq import heappop
 from typing import Any
 
+from penstock.core.batching.run_here import RunHere
 from penstock.core.batching.run_times import RunTimes, ServiceLevel
 from penstock.core.batching.spec import (
     Action,
@@ -81,8 +85,8 @@ class Batcher(WaitingItems):
     """The queue and the lanes of one copy. `now` never goes back; ids are the driver's, unique."""
 
     __slots__ = (
-        "_ahead", "_doomed", "_draining", "_full_reason", "_lanes_ahead", "_lanes_free", "_level",
-        "_ran", "_runs", "_started", "_timer_reason", "_wait_s_max",
+        "_ahead", "_doomed", "_draining", "_full_reason", "_here", "_here_lane", "_lanes_ahead",
+        "_lanes_free", "_level", "_ran", "_runs", "_started", "_timer_reason", "_wait_s_max",
     )  # fmt: skip
 
     def __init__(self, spec: BatchSpec) -> None:
@@ -105,6 +109,8 @@ class Batcher(WaitingItems):
         self._draining = False
         self._runs = RunTimes(spec)
         self._level = ServiceLevel(spec, self._runs) if spec.latency_s_p99_max else None
+        self._here = RunHere(spec.run_here_s_max) if spec.run_here_s_max else None
+        self._here_lane = -1  #: the lane whose batch runs here, which takes none ahead; -1 = none
         #: by bucket: items given up since the last batch that left in spite of the forecast
         self._doomed = [0] * self._widths
 
@@ -138,6 +144,8 @@ class Batcher(WaitingItems):
         if self._draining:
             return [RefuseItem(id, "draining")]
         bucket = self._bucket_of(length) if self._buckets else 0
+        if self._here is not None:
+            self._here.arrived(now)
         if deadline is not None:
             if now >= deadline:
                 return [RefuseItem(id, "deadline-passed")]
@@ -152,7 +160,8 @@ class Batcher(WaitingItems):
             # The usual case of a model without batching: the item need not go through the queue.
             lane = self._leave(bucket, rows, now)
             length = self._buckets[bucket] if self._buckets else 0
-            return [RunBatch(lane, (id,), rows, length, 0.0, 0, self._full_reason)]
+            here = self._here is not None and self._goes_here(self._here, lane, now)
+            return [RunBatch(lane, (id,), rows, length, 0.0, 0, self._full_reason, here)]
         actions: list[Action] = []
         counted = self._rows_max if alone else rows
         if not self._join(id, counted, bucket, priority, deadline, wait_s_max, now, actions):
@@ -228,6 +237,10 @@ class Batcher(WaitingItems):
         if timed and started < _INF:
             rows, bucket = self._ran[lane]
             self._runs.learn(rows, bucket, now - started)
+        runs_here = lane == self._here_lane
+        if runs_here and self._here is not None:
+            self._here_lane = -1
+            self._here.ended(now - started, now=now)
         ahead, self._ahead[lane] = self._ahead[lane], None
         actions: list[Action] = []
         if ahead is not None:
@@ -239,7 +252,7 @@ class Batcher(WaitingItems):
                     self._run_full(bucket, now, actions)
             return actions
         self._started[lane] = None
-        if self._spec.batches_ahead:
+        if self._spec.batches_ahead and not runs_here:
             self._lanes_ahead.remove(lane)
         self._lanes_free.append(lane)
         if self._waiting:
@@ -287,6 +300,7 @@ class Batcher(WaitingItems):
             "ahead": sum(1 for batch in self._ahead if batch is not None),
             "draining": self._draining,
             "run_times": self._runs.snapshot(),
+            "run_here": None if self._here is None else self._here.snapshot(),
             "next_deadline": self.next_deadline(),
         }
 
@@ -298,7 +312,8 @@ class Batcher(WaitingItems):
         assert sorted(self._lanes_free) == idle, "a lane is both free and busy"
         held = [lane for lane, batch in enumerate(self._ahead) if batch is not None]
         assert not set(held) & set(idle), "a lane that is free holds a batch ahead"
-        open_lanes = set(range(self._spec.lanes)) - set(idle) - set(held)
+        assert self._here_lane not in idle, "a lane is free and runs here"
+        open_lanes = set(range(self._spec.lanes)) - set(idle) - set(held) - {self._here_lane}
         assert set(self._lanes_ahead) == (open_lanes if self._spec.batches_ahead else set())
         if self._lanes_free:
             assert not (self._draining and self._waiting), (
@@ -448,6 +463,17 @@ class Batcher(WaitingItems):
             self._doomed[bucket] = 0
         return lane
 
+    def _goes_here(self, here: RunHere, lane: int, now: float) -> bool:
+        """Whether the batch that just got this lane runs here."""
+        if self._waiting or self.running > 1 or self._ahead[lane] is not None:
+            return False
+        if not here.allows(self._runs.mean_s[self._runs.at(*self._ran[lane])], now=now):
+            return False
+        self._here_lane = lane
+        if self._spec.batches_ahead:
+            self._lanes_ahead.remove(lane)
+        return True
+
     def _run(self, bucket: int, lead: int, reason: str, now: float, actions: list[Action]) -> None:
         """Makes one batch of a ready bucket. A lane must be free."""
         limit = self._rows_max
@@ -490,8 +516,9 @@ class Batcher(WaitingItems):
             passed = any(queue and queue[0][1] < first[1] for queue in self._queues)
             self._passes = self._passes + 1 if passed else 0
         length = self._buckets[bucket] if self._buckets else 0
+        here = self._here is not None and self._goes_here(self._here, lane, now)
         actions.append(
-            RunBatch(lane, tuple(ids), rows, length, now - oldest, self._queue_rows, reason)
+            RunBatch(lane, tuple(ids), rows, length, now - oldest, self._queue_rows, reason, here)
         )
 
     def _take_shorter(

@@ -45,6 +45,9 @@ class BatchSpec:
     levels: tuple[LevelPolicy, ...] = ()
     #: s, > 0; service level that chooses wait and size; None = the knobs above do
     latency_s_p99_max: float | None = None
+    #: s; batches whose runs are this short may run on the thread that received their request
+    #: (`run_here.py`); 0 = none does
+    run_here_s_max: float = 0.0
     #: (rows, length, run s) known beforehand, as from a compile report; length 0 without buckets
     runs_measured: tuple[tuple[int, int, float], ...] = ()
 
@@ -86,6 +89,7 @@ class BatchSpec:
                 self.latency_s_p99_max is None or 0.0 < self.latency_s_p99_max < math.inf,
                 "more than 0 seconds",
             ),
+            ("run_here_s_max", 0.0 <= self.run_here_s_max < math.inf, "0 or more seconds"),
             (
                 "runs_measured",
                 all(
@@ -117,6 +121,7 @@ class RunBatch:
     waited_s: float  #: s that the oldest item has waited
     queue_rows: int  #: rows that stay in the queue
     reason: str
+    here: bool = False  #: on the thread that received the request, where the lane's own can't begin
 
 
 @dataclass(slots=True)

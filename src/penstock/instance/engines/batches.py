@@ -50,8 +50,9 @@ class Engine(Protocol):
         `Returned` per item; with None if the worker died with the whole batch; or with one
         exception for all items. A result is the argument of `Decoded.encode`, or a PayloadReply.
 
-        If the engine has a method `unwanted(lane)`, it is called when all requests of a batch were
-        cancelled; a method `item_unwanted(request)`, for each that was.
+        If the engine has a method `run_here`, it is called instead for a batch that may run on the
+        loop's thread. If it has a method `unwanted(lane)`, it is called when all requests of a
+        batch were cancelled; a method `item_unwanted(request)`, for each that was.
         """
 
 
@@ -76,6 +77,7 @@ class Batches(Work):
         self.shares_worker = getattr(engine, "shares_worker", False)
         self.loop_bytes_max = getattr(engine, "loop_bytes_max", LOOP_BYTES_MAX)
         self.engine = engine
+        self._run_here = getattr(engine, "run_here", engine.run)
         self._unwanted = getattr(engine, "unwanted", None)
         self._item_unwanted = getattr(engine, "item_unwanted", None)
         self._runs: dict[int, BatchRun] = {}  #: lane -> the batch that it runs
@@ -174,7 +176,8 @@ class Batches(Work):
         lane = action.lane
         if self._runs.setdefault(lane, run) is not run:
             self._runs_ahead[lane] = run
-        self.engine.run(lane, items, action.bucket, partial(self._done, run))
+        begin = self._run_here if action.here else self.engine.run
+        begin(lane, items, action.bucket, partial(self._done, run))
 
     def _done(self, run: BatchRun, results: Any) -> None:
         now = self._copy.clock.monotonic()

@@ -143,7 +143,10 @@ class LoopAnswers:
 
 
 class LaneThreads(LoopAnswers):
-    """Call `submit` on the loop; `done` is called on the loop."""
+    """Call `submit` and `run_here` on the loop; `done` is called on the loop, later.
+
+    Work of one lane never runs twice at a time, wherever it runs.
+    """
 
     def __init__(
         self,
@@ -155,12 +158,13 @@ class LaneThreads(LoopAnswers):
         """`cores`: for each lane, where lanes are pinned."""
         super().__init__(loop)
         self._queues: list[SimpleQueue[tuple[Work, Done] | None]] = []
+        self._computes = [threading.Lock() for _ in range(count)]  #: whoever does a lane's work
         self._threads: list[threading.Thread] = []
         for lane in range(count):
             queue: SimpleQueue[tuple[Work, Done] | None] = SimpleQueue()
             thread = threading.Thread(
                 target=self._serve,
-                args=(queue, cores[lane] if cores else None),
+                args=(queue, self._computes[lane], cores[lane] if cores else None),
                 name=f"{name}-{lane}",
                 daemon=True,
             )
@@ -171,6 +175,22 @@ class LaneThreads(LoopAnswers):
     def submit(self, lane: int, work: Work, done: Done) -> None:
         self._queues[lane].put((work, done))
 
+    def run_here(self, lane: int, work: Work, done: Done) -> None:
+        """For work that is shorter than the way to the lane's thread and back: on the loop, once it
+        has dealt with what it was called for. The lane's thread does it where it is busy then."""
+        self._loop.call_soon(self._here, lane, work, done)
+
+    def _here(self, lane: int, work: Work, done: Done) -> None:
+        computes = self._computes[lane]
+        if not computes.acquire(blocking=False):
+            self.submit(lane, work, done)
+            return
+        try:
+            result = _outcome(work)
+        finally:
+            computes.release()
+        done(result)
+
     def close(self) -> None:
         """Threads end after their work so far. Idempotent."""
         for queue in self._queues:
@@ -178,20 +198,29 @@ class LaneThreads(LoopAnswers):
         self._queues = []
 
     def _serve(
-        self, queue: SimpleQueue[tuple[Work, Done] | None], cores: frozenset[int] | None
+        self,
+        queue: SimpleQueue[tuple[Work, Done] | None],
+        computes: threading.Lock,
+        cores: frozenset[int] | None,
     ) -> None:
         scheduling.compute()
         if cores is not None:
             stay_on(cores)
         while (job := queue.get()) is not None:
             work, done = job
-            try:
-                result = work()
-            except Exception as error:  # passed to `done`, which handles it on the loop
-                result = error
+            with computes:
+                result = _outcome(work)
             self._results.append((done, result))
             del job, work, done, result  # a waiting thread must not keep tensors in memory
             self._post()
+
+
+def _outcome(work: Work) -> Any:
+    """The result, or the exception, which `done` handles on the loop."""
+    try:
+        return work()
+    except Exception as error:
+        return error
 
 
 class LaneEvents:

@@ -91,6 +91,11 @@ class TensorEngine(TensorBodies):
     ) -> None:
         self._threads.submit(lane, partial(self._run_all, lane, items), done)
 
+    def run_here(
+        self, lane: int, items: list[Item], bucket: int, done: Callable[[Results], None]
+    ) -> None:
+        self._threads.run_here(lane, partial(self._run_all, lane, items), done)
+
     def _run_all(self, lane: int, items: list[Item]) -> Results:
         if len(items) == 1:
             return [self._try(lane, items[0].data, items[0].rows)]

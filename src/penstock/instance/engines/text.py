@@ -285,6 +285,11 @@ class TextEngine:
     ) -> None:
         self._threads.submit(lane, partial(self._run_all, lane, items), done)
 
+    def run_here(
+        self, lane: int, items: list[Item], bucket: int, done: Callable[[Results], None]
+    ) -> None:
+        self._threads.run_here(lane, partial(self._run_all, lane, items), done)
+
     def _run_all(self, lane: int, items: list[Item]) -> Results:
         if len(items) == 1:
             return [self._try(lane, items[0].data)]

@@ -23,6 +23,7 @@ from typing import Any
 from penstock.artifacts.description.description import Batching, ModelDescription, TensorSpec
 from penstock.compile.report import read_report
 from penstock.core.batching.batcher import BatchSpec, LevelPolicy
+from penstock.core.batching.run_here import RUN_HERE_S_MAX
 from penstock.errors import ModelError
 from penstock.instance.codecs.base import CodecModel
 from penstock.runtimes import registry
@@ -60,9 +61,15 @@ def runs_measured(model_dir: Path, batching: Batching, *, threads: int) -> RunsM
 
 
 def batch_spec(
-    batching: Batching, lanes: int, *, threads: bool = False, seeds: RunsMeasured = ()
+    batching: Batching,
+    lanes: int,
+    *,
+    threads: bool = False,
+    here: bool = False,
+    seeds: RunsMeasured = (),
 ) -> BatchSpec:
-    """0 rows (no batch dimension) means batches of one request.
+    """0 rows (no batch dimension) means batches of one request. `here`: short runs may take place
+    on the event loop.
 
     A lane that is a thread gets its next full batch in advance: passing it over takes longer than
     the pause between two runs allows. Not with several lanes, where it could wait behind the slower
@@ -84,6 +91,7 @@ def batch_spec(
         priorities=batching.priorities,
         levels=_levels(batching),
         latency_s_p99_max=batching.latency_s_p99_max,
+        run_here_s_max=RUN_HERE_S_MAX if here else 0.0,
         runs_measured=seeds,
     )
 

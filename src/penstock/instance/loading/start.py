@@ -178,7 +178,10 @@ async def _tensor_model(context: LoadContext) -> Loaded:
         undo.pop_all()
     if pinning is not None:
         pinning.settle()
-    spec = batch_spec(batching, lanes, threads=True, seeds=seeds)
+    # Beside other models on one loop, or for callers that wait in it, nothing runs on the loop.
+    inside = context.target_model or context.called_as or context.hostname
+    here = not inside and pinning is None and not context.offline
+    spec = batch_spec(batching, lanes, threads=True, here=here, seeds=seeds)
     return Loaded(
         runtime=runtime,
         work=_batches(context, engine, model),
