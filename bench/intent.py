@@ -16,6 +16,10 @@ processes outside of this benchmark took.
 `lor_vs_random`: four copies on the same cores, least outstanding requests against random routing:
 P99 of random over P99 of LOR at 60 % of LOR's rate, and LOR's rate within the level over random's.
 Both get the same arrivals, and take turns at being first. A round is a seed; figures are medians.
+
+`lone_vs_inline`: P50 of requests one at a time, 5 ms after the answer to the one before, over that
+of `peers/intent_inline.py`, a single process that does the same without queues. `fresh_vs_steady`:
+P99 of the first 5 s of a new copy at half the rate within the level, over the same once it is warm.
 """
 
 from __future__ import annotations
@@ -23,6 +27,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import os
 import re
 import statistics
 import sys
@@ -39,7 +44,8 @@ from tools.free_port import free_port
 from bench import wrk
 from bench.arithmetic import alternated, capacity, keeps_level, median_ratio, steps_of
 from bench.batches import batch_counts, mean_rows
-from bench.deployment import deploy
+from bench.deployment import delete, deploy
+from bench.lone import lone_ms
 from bench.machine import OthersLoad, foreground
 from bench.open_loop import Figures, open_loop
 from bench.overhead import ARTIFACT, QUERIES, check_answers
@@ -52,6 +58,9 @@ LOAD = 0.6
 CONNECTIONS = 96  #: of the closed loop; the open loop has more, so that it never waits for one
 BODIES = [json.dumps({"inputs": query}) for query in QUERIES]
 STEPS = 16  #: of the climb to the highest rate within the level
+LONE_REQUESTS = 800  #: of each server in a round
+FRESH_S = 5.0
+FRESH_WARM_S = 4.0  #: between a copy's first seconds and those that count as steady
 ONE, UNBATCHED, LOR, RANDOM = "intent", "unbatched", "lor", "random"
 #: What decides whether a rate is within the level, and what is told beside it.
 DECIDES, BESIDE = "p99_ms", "p99_calm_ms"
@@ -80,7 +89,10 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--search-seconds", type=float, default=2.0, help="of one rate and seed")
     options = parser.parse_args(arguments)
     run = Run(options)
-    with penstock_up() as base_url, bare_loop() as bare_url, unbatched_artifact() as single:
+    with (
+        penstock_up() as base_url, bare_loop() as bare_url, inline() as inline_url,
+        unbatched_artifact() as single,
+    ):  # fmt: skip
         for endpoint in ENDPOINTS:
             deploy(
                 base_url,
@@ -106,6 +118,8 @@ def main(arguments: list[str]) -> None:
         for seed in run.seeds:
             within = run.within(ONE, DECIDES) or run.median("rps") / STEPS
             run.keep_figures("at_60_of_level", run.poisson(ONE, LOAD * within, seed))
+            run.lone(inline_url)
+            run.fresh(base_url, within / 2, seed)
     report(run, options, climb_others_cores=round(others.cores, 2))
 
 
@@ -144,6 +158,23 @@ class Run:
         self.keep("at_60_rows", mean_rows(before, batch_counts(base_url)))
         bare = self._open_loop(bare_url, LOAD * rate, seed, self._seconds)
         self.keep_figures("bare", bare)
+
+    def lone(self, inline_url: str) -> None:
+        urls = {ONE: self.urls[ONE], "inline": inline_url}
+        bodies = [body.encode() for body in BODIES]
+        for name, p50_ms in lone_ms(urls, bodies, requests=LONE_REQUESTS).items():
+            self.samples[f"lone_{name}_p50_ms"] += p50_ms
+
+    def fresh(self, base_url: str, rate: float, seed: int) -> None:
+        """A copy that nobody has asked yet, on a machine that has the graphs of its shapes."""
+        name = f"fresh-{seed}"
+        deploy(base_url, name, ARTIFACT)
+        url = invocations(base_url, name)
+        wait_answer(url, BODIES[0].encode(), timeout_s=30)
+        self.keep_figures("fresh", self._open_loop(url, rate, seed, FRESH_S))
+        self._open_loop(url, rate, seed + 1, FRESH_WARM_S)
+        self.keep_figures("steady", self._open_loop(url, rate, seed, FRESH_S))
+        delete(base_url, name)
 
     def four_copies(self, seed: int) -> None:
         for name in alternated([LOR, RANDOM], seed):
@@ -263,6 +294,9 @@ def report(run: Run, options: argparse.Namespace, **details: Any) -> None:
             "rps_within_level": round(run.within(ONE, DECIDES)),
             "rps_within_level_calm": round(run.within(ONE, BESIDE)),
             "p99_ms_at_60_of_level": round(run.median("at_60_of_level_p99_ms"), 3),
+            "lone_vs_inline": run.ratio(f"lone_{ONE}_p50_ms", "lone_inline_p50_ms"),
+            "lone_p50_ms": round(run.median(f"lone_{ONE}_p50_ms"), 3),
+            "fresh_vs_steady": run.ratio("fresh_p99_ms", "steady_p99_ms"),
             "batching_gain": run.ratio("rps", "rps_unbatched"),
             "lor_vs_random": run.ratio("random_at_60_p99_ms", "lor_at_60_p99_ms"),
             "lor_vs_random_calm": run.ratio("random_at_60_p99_calm_ms", "lor_at_60_p99_calm_ms"),
@@ -307,6 +341,18 @@ def bare_loop() -> Iterator[str]:
     with running([sys.executable, str(ROOT / "bench" / "peers" / "bare_loop.py"), str(port)]):
         url = f"http://127.0.0.1:{port}/"
         wait_answer(url, BODIES[0].encode(), timeout_s=10)
+        yield url
+
+
+@contextlib.contextmanager
+def inline() -> Iterator[str]:
+    """The classifier in one process."""
+    port = free_port()
+    paths = os.pathsep.join((str(ROOT), str(ROOT / "src")))
+    argv = [sys.executable, "-m", "bench.peers.intent_inline", str(port)]
+    with running(argv, env={"PYTHONPATH": paths}):
+        url = f"http://127.0.0.1:{port}/"
+        wait_answer(url, BODIES[0].encode(), timeout_s=60)
         yield url
 
 

@@ -15,59 +15,91 @@ def lone(ident: int, *, here: bool) -> RunBatch:
     return RunBatch(0, (ident,), 1, 0, 0.0, 0, "lane-free", here)
 
 
-def test_a_lone_item_runs_here_and_one_that_follows_sooner_than_a_run_does_not() -> None:
+def quiet(batcher: Batcher) -> None:
+    """Eight items, each long after the one before; the next at 10.0 may run here."""
+    for number in range(8):
+        batcher.add(100 + number, now=float(number))
+        for _ in batcher.on_timer(now=float(number))[0]:
+            batcher.lane_freed(0, now=number + RUN_S)
+
+
+def test_a_lone_item_runs_here_after_eight_that_came_at_a_distance() -> None:
     batcher = Batcher(SPEC)
-    batcher.add(1, now=1.0)
-    assert batcher.on_timer(now=1.0)[0] == [lone(1, here=True)]
-    batcher.lane_freed(0, now=1.0005, timed=False)
-    batcher.add(2, now=1.0005)
-    assert batcher.on_timer(now=1.0005)[0] == [lone(2, here=False)]
-    batcher.lane_freed(0, now=1.0015)
-    batcher.add(3, now=2.0)
-    assert batcher.on_timer(now=2.0)[0] == [lone(3, here=True)]
+    quiet(batcher)
+    batcher.add(1, now=10.0)
+    assert batcher.on_timer(now=10.0)[0] == [lone(1, here=True)]
+    batcher.lane_freed(0, now=10.001)
+    batcher.add(2, now=10.0029)  # sooner than twice the longest run
+    assert batcher.on_timer(now=10.0029)[0] == [lone(2, here=False)]
+    batcher.lane_freed(0, now=10.0039)
+    batcher.add(3, now=11.0)
+    assert batcher.on_timer(now=11.0)[0] == [lone(3, here=False)]  # the count begins anew
+
+
+def test_the_first_items_of_a_copy_do_not_run_here() -> None:
+    batcher = Batcher(SPEC)
+    for number in range(7):
+        batcher.add(number, now=float(number))
+        assert batcher.on_timer(now=float(number))[0] == [lone(number, here=False)]
+        batcher.lane_freed(0, now=number + RUN_S)
 
 
 def test_items_of_one_read_do_not_run_here() -> None:
     batcher = Batcher(SPEC)
+    quiet(batcher)
     for ident in (1, 2):
-        batcher.add(ident, now=1.0)
-    assert batcher.on_timer(now=1.0)[0] == [RunBatch(0, (1, 2), 2, 0, 0.0, 0, "lane-free", False)]
+        batcher.add(ident, now=10.0)
+    assert batcher.on_timer(now=10.0)[0] == [RunBatch(0, (1, 2), 2, 0, 0.0, 0, "lane-free", False)]
 
 
 def test_nothing_goes_ahead_of_a_run_here() -> None:
     """It would begin at once, on the lane's own thread."""
     batcher = Batcher(SPEC)
-    batcher.add(1, now=1.0)
-    batcher.on_timer(now=1.0)
+    quiet(batcher)
+    batcher.add(1, now=10.0)
+    assert batcher.on_timer(now=10.0)[0] == [lone(1, here=True)]
     for ident in range(2, 6):
-        assert batcher.add(ident, now=1.0) == []
+        assert batcher.add(ident, now=10.0) == []
     batcher.check_invariants()
-    freed = batcher.lane_freed(0, now=1.001)
-    assert freed == [RunBatch(0, (2, 3, 4, 5), 4, 0, pytest.approx(0.001), 0, "batch-full")]
-    batcher.add(6, now=1.002)
-    batcher.lane_freed(0, now=1.003)
+    freed = batcher.lane_freed(0, now=10.001)
+    waited_s = pytest.approx(0.001)
+    assert freed == [RunBatch(0, (2, 3, 4, 5), 4, 0, waited_s, 0, "batch-full")]
+    batcher.add(6, now=10.002)
+    batcher.lane_freed(0, now=10.003)
     batcher.check_invariants()
 
 
 def test_not_while_another_lane_computes_and_not_without_a_known_time() -> None:
-    single = BatchSpec(lanes=2, run_here_s_max=0.0015, runs_measured=((1, 0, RUN_S),))
-    batcher = Batcher(single)
-    assert batcher.add(1, now=1.0)[0].here  # type: ignore[union-attr]
-    assert not batcher.add(2, now=2.0)[0].here  # type: ignore[union-attr]
+    spec = BatchSpec(lanes=2, run_here_s_max=0.0015, runs_measured=((1, 0, RUN_S),))
+    batcher = Batcher(spec)
+    for ident in range(8):
+        batcher.add(ident, now=float(ident))
+        batcher.lane_freed(0, now=ident + RUN_S)
+    assert batcher.add(8, now=10.0) == [RunBatch(0, (8,), 1, 0, 0.0, 0, "single", True)]
+    assert batcher.add(9, now=11.0) == [RunBatch(1, (9,), 1, 0, 0.0, 0, "single", False)]
     unknown = Batcher(BatchSpec(run_here_s_max=0.0015))
-    assert not unknown.add(1, now=1.0)[0].here  # type: ignore[union-attr]
+    for ident in range(9):
+        unknown.add(ident, now=float(ident))
+        unknown.lane_freed(0, now=float(ident), timed=False)
+    assert unknown.add(9, now=10.0) == [RunBatch(0, (9,), 1, 0, 0.0, 0, "single", False)]
+
+
+def idle() -> RunHere:
+    """After requests at a distance."""
+    here = RunHere(0.0015)
+    for number in range(9):
+        here.arrived(float(number))
+    return here
 
 
 def test_long_runs_belong_on_the_lane() -> None:
-    here = RunHere(0.0015)
-    here.arrived(1.0)
+    here = idle()
     assert not here.allows(0.0016, now=1.0)
     assert here.allows(0.0015, now=1.0)
 
 
 def test_a_pause_begins_with_the_second_stall_within_eight_runs() -> None:
-    here = RunHere(0.0015)
-    here.arrived(10.0)
+    here = idle()
     here.ended(0.0061, now=10.0)
     assert here.allows(RUN_S, now=10.0)  # one proves nothing
     for _ in range(8):
@@ -80,8 +112,7 @@ def test_a_pause_begins_with_the_second_stall_within_eight_runs() -> None:
 
 
 def test_a_pause_doubles_when_stalls_come_again_soon() -> None:
-    here = RunHere(0.0015)
-    here.arrived(10.0)
+    here = idle()
 
     def stall(now: float) -> None:
         here.ended(1.0, now=now)

@@ -1,10 +1,11 @@
 """Whether a batch runs on the thread that received its request, instead of on its lane's.
 
-A lone request pays more for two changes of thread than for many a small model: on an idle machine
-the way to the lane's thread and back takes a third of a millisecond, and several switches. The
-receiving thread does nothing else meanwhile, so this is only for a run that is short by the learned
-times (`run_times.py`), while nothing else runs or waits, and nothing came during the time that such
-a run takes. At a higher rate the receiving thread has requests to read while lanes compute.
+The way to a lane's thread and back costs a lone request several switches. The receiving thread
+does nothing else while it computes, so this is only for a run that is short by the learned times
+(`run_times.py`), while nothing else runs or waits, and after eight requests in a row that came at
+some distance. Without that last rule P50 rose by a fifth at 500 random requests/s, and P99 by more
+(docs/performance.md): a thread that computes gets the processor later when the next request wakes
+it.
 
 Runs that stall in spite of that hold up all other work of the thread. Two of them within eight runs
 send all batches to their lanes for a second; when that happens again soon after, for twice as long,
@@ -17,6 +18,9 @@ from typing import Any, Final
 
 #: s; the longest run by its learned mean. Whatever comes meanwhile waits for it.
 RUN_HERE_S_MAX: Final = 0.0015
+#: Requests in a row that came at least two of the longest runs after the one before.
+QUIET_ARRIVALS: Final = 8
+QUIET_FACTOR: Final = 2.0
 #: A run stalls that takes so many times the longest that is allowed.
 STALL_FACTOR: Final = 4.0
 #: Runs without a stall that make one forgotten.
@@ -30,9 +34,9 @@ class RunHere:
 
     __slots__ = (
         "_arrived",
-        "_before",
         "_pause_s",
         "_paused_until",
+        "_quiet",
         "_run_s_max",
         "_stalls",
         "runs",
@@ -41,14 +45,17 @@ class RunHere:
     def __init__(self, run_s_max: float) -> None:
         """`run_s_max`: s, > 0; longer runs belong on a lane's thread."""
         self._run_s_max = run_s_max
-        self._before = self._arrived = float("-inf")  #: the last two arrivals, s
+        self._arrived = float("-inf")  #: the last arrival, s
+        self._quiet = 0  #: arrivals at a distance, in a row
         self._stalls = 0  #: FORGOTTEN_RUNS for each stall, less one for each good run since
         self._pause_s = PAUSE_S_MIN
         self._paused_until = 0.0
         self.runs = 0
 
     def arrived(self, now: float) -> None:
-        self._before, self._arrived = self._arrived, now
+        far = now - self._arrived >= QUIET_FACTOR * self._run_s_max
+        self._quiet = self._quiet + 1 if far else 0
+        self._arrived = now
 
     def allows(self, run_s: float, *, now: float) -> bool:
         """`run_s`: the learned mean of such a run; 0 = not known, and then it is not allowed.
@@ -57,7 +64,7 @@ class RunHere:
         """
         if not 0.0 < run_s <= self._run_s_max or now < self._paused_until:
             return False
-        if self._arrived - self._before < run_s:
+        if self._quiet < QUIET_ARRIVALS:
             return False
         self.runs += 1
         return True
