@@ -31,6 +31,9 @@ EXAMPLES = ROOT / "examples"
 #: on a Ray cluster (`with_ray.py` makes one and runs them).
 FLEET = os.environ.get("TESTS_FLEET", "")
 
+#: s for an endpoint to be in service, or to fail; less than a test has by default. Idle it takes one.
+START_S_MAX = 100.0
+
 KEYS = {"aws_access_key_id": "none", "aws_secret_access_key": "none", "region_name": "us-east-1"}
 
 
@@ -277,7 +280,7 @@ class Server:
         self.model(name, folder)
         self.config(name, InitialInstanceCount=count)
 
-    def settled(self, name: str, *, seconds: float = 60) -> dict[str, Any]:
+    def settled(self, name: str, *, seconds: float = START_S_MAX) -> dict[str, Any]:
         """The endpoint, once it is in service or has failed."""
         client = self.client("sagemaker")
 
@@ -287,7 +290,7 @@ class Server:
 
         return dict(wait_until(settled, f"{name} in service", seconds))
 
-    def wait_in_service(self, name: str, *, seconds: float = 60) -> dict[str, Any]:
+    def wait_in_service(self, name: str, *, seconds: float = START_S_MAX) -> dict[str, Any]:
         described = self.settled(name, seconds=seconds)
         assert described["EndpointStatus"] == "InService", described.get("FailureReason")
         return described
