@@ -31,7 +31,7 @@ EXAMPLES = ROOT / "examples"
 #: on a Ray cluster (`with_ray.py` makes one and runs them).
 FLEET = os.environ.get("TESTS_FLEET", "")
 
-#: s for an endpoint to be in service, or to fail; less than a test has by default. Idle it takes one.
+#: s for an endpoint to be in service, or to fail; a test has 120. On an idle machine it takes one.
 START_S_MAX = 100.0
 
 KEYS = {"aws_access_key_id": "none", "aws_secret_access_key": "none", "region_name": "us-east-1"}
