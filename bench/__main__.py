@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import pathlib
 import sys
 
@@ -23,4 +24,6 @@ if __name__ == "__main__":
         print(f"error[benchmark-unknown]: no benchmark is named '{wanted}'", file=sys.stderr)
         print(f"hint: make bench NAME=... with one of: {', '.join(names())}", file=sys.stderr)
         raise SystemExit(2)
+    # Images often set it: each start would compile Penstock anew, which nobody's server does.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     importlib.import_module(f"bench.{sys.argv[1]}").main(sys.argv[2:])
