@@ -98,16 +98,30 @@ def test_long_runs_belong_on_the_lane() -> None:
     assert here.allows(0.0015, now=1.0)
 
 
+def test_the_eighth_request_at_twice_the_longest_run_after_the_one_before_is_the_first() -> None:
+    here = RunHere(0.5)
+    for number in range(9):
+        assert not here.allows(0.25, now=float(number)), number
+        here.arrived(0.0 if number == 0 else float(number - 1))  # the second comes at once
+    assert not here.allows(0.25, now=7.0)  # seven since
+    here.arrived(8.0)
+    assert here.allows(0.25, now=8.0)
+    assert here.snapshot() == {"runs": 1, "paused_until": None}
+
+
 def test_a_pause_begins_with_the_second_stall_within_eight_runs() -> None:
     here = idle()
     here.ended(0.0061, now=10.0)
     assert here.allows(RUN_S, now=10.0)  # one proves nothing
     for _ in range(8):
-        here.ended(RUN_S, now=10.0)
+        here.ended(0.006, now=10.0)  # the longest that is none
     here.ended(0.0061, now=10.0)
     assert here.allows(RUN_S, now=10.0)  # the first is forgotten
+    for _ in range(7):
+        here.ended(RUN_S, now=10.0)
     here.ended(0.0061, now=10.0)
     assert not here.allows(RUN_S, now=10.9)
+    assert here.snapshot() == {"runs": 2, "paused_until": 11.0}
     assert here.allows(RUN_S, now=11.0)
 
 
@@ -120,7 +134,19 @@ def test_a_pause_doubles_when_stalls_come_again_soon() -> None:
 
     stall(10.0)  # until 11
     stall(11.5)  # until 13.5
-    assert not here.allows(RUN_S, now=13.4)
-    assert here.allows(RUN_S, now=13.5)
-    stall(20.0)  # more than four seconds after the last: as at first
-    assert here.allows(RUN_S, now=21.0)
+    stall(14.0)  # until 18
+    assert not here.allows(RUN_S, now=17.9)
+    assert here.allows(RUN_S, now=18.0)
+    stall(26.0)  # as long afterwards as the next pause would be: until 34
+    assert not here.allows(RUN_S, now=33.9)
+    stall(50.1)  # longer: as at first
+    assert here.allows(RUN_S, now=51.1)
+
+
+def test_a_pause_takes_64_seconds_at_most() -> None:
+    here, now = idle(), 10.0
+    for pause_s in (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 64.0):
+        here.ended(1.0, now=now)
+        here.ended(1.0, now=now)
+        assert here.snapshot()["paused_until"] == now + pause_s
+        now += pause_s
