@@ -84,6 +84,23 @@ def test_not_while_another_lane_computes_and_not_without_a_known_time() -> None:
     assert unknown.add(9, now=10.0) == [RunBatch(0, (9,), 1, 0, 0.0, 0, "single", False)]
 
 
+def test_only_runs_here_that_stall_send_the_next_to_the_lane() -> None:
+    spec = BatchSpec(run_here_s_max=0.0015, runs_measured=((1, 0, RUN_S),))
+    batcher = Batcher(spec)
+
+    def stalls(ident: int, *, here: bool) -> None:
+        now = float(ident)
+        assert batcher.add(ident, now=now) == [RunBatch(0, (ident,), 1, 0, 0.0, 0, "single", here)]
+        batcher.lane_freed(0, now=now + 0.5, timed=False)
+
+    for ident in range(1, 8):
+        stalls(ident, here=False)  # on the lane: its own affair
+    stalls(8, here=True)
+    stalls(9, here=True)
+    batcher.add(10, now=9.6)
+    assert batcher.snapshot()["run_here"] == {"runs": 2, "paused_until": 10.5}
+
+
 def idle() -> RunHere:
     """After requests at a distance."""
     here = RunHere(0.0015)

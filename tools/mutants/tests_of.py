@@ -145,7 +145,11 @@ TESTS_OF: dict[str, tuple[str, ...]] = {
     ),
     "core/batching/caller_settings.py": ("core/test_core_caller_settings.py",),
     "core/batching/spec.py": _BATCHING,
-    "core/batching/batcher.py": (*_BATCHING, "core/test_core_service_level.py"),
+    "core/batching/batcher.py": (
+        *_BATCHING,
+        "core/test_core_service_level.py",
+        "core/test_core_run_here.py",
+    ),
     "core/batching/waiting_items.py": (*_BATCHING, "core/test_core_service_level.py"),
     "core/blame/bisection.py": ("core/blame/test_blame_bisection.py",),
     "core/blame/death_limits.py": (
