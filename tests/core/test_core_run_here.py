@@ -12,7 +12,7 @@ SPEC = BatchSpec(rows_max=4, run_here_s_max=0.0015, runs_measured=((1, 0, RUN_S)
 
 
 def lone(ident: int, *, here: bool) -> RunBatch:
-    return RunBatch(0, (ident,), 1, 0, 0.0, 0, "lane-free", here)
+    return RunBatch(0, (ident,), 1, 0, 0.0, 0, "lane-free", here=here)
 
 
 def quiet(batcher: Batcher) -> None:
@@ -49,7 +49,7 @@ def test_items_of_one_read_do_not_run_here() -> None:
     quiet(batcher)
     for ident in (1, 2):
         batcher.add(ident, now=10.0)
-    assert batcher.on_timer(now=10.0)[0] == [RunBatch(0, (1, 2), 2, 0, 0.0, 0, "lane-free", False)]
+    assert batcher.on_timer(now=10.0)[0] == [RunBatch(0, (1, 2), 2, 0, 0.0, 0, "lane-free")]
 
 
 def test_nothing_goes_ahead_of_a_run_here() -> None:
@@ -75,13 +75,13 @@ def test_not_while_another_lane_computes_and_not_without_a_known_time() -> None:
     for ident in range(8):
         batcher.add(ident, now=float(ident))
         batcher.lane_freed(0, now=ident + RUN_S)
-    assert batcher.add(8, now=10.0) == [RunBatch(0, (8,), 1, 0, 0.0, 0, "single", True)]
-    assert batcher.add(9, now=11.0) == [RunBatch(1, (9,), 1, 0, 0.0, 0, "single", False)]
+    assert batcher.add(8, now=10.0) == [RunBatch(0, (8,), 1, 0, 0.0, 0, "single", here=True)]
+    assert batcher.add(9, now=11.0) == [RunBatch(1, (9,), 1, 0, 0.0, 0, "single")]
     unknown = Batcher(BatchSpec(run_here_s_max=0.0015))
     for ident in range(9):
         unknown.add(ident, now=float(ident))
         unknown.lane_freed(0, now=float(ident), timed=False)
-    assert unknown.add(9, now=10.0) == [RunBatch(0, (9,), 1, 0, 0.0, 0, "single", False)]
+    assert unknown.add(9, now=10.0) == [RunBatch(0, (9,), 1, 0, 0.0, 0, "single")]
 
 
 def test_only_runs_here_that_stall_send_the_next_to_the_lane() -> None:
@@ -90,7 +90,9 @@ def test_only_runs_here_that_stall_send_the_next_to_the_lane() -> None:
 
     def stalls(ident: int, *, here: bool) -> None:
         now = float(ident)
-        assert batcher.add(ident, now=now) == [RunBatch(0, (ident,), 1, 0, 0.0, 0, "single", here)]
+        assert batcher.add(ident, now=now) == [
+            RunBatch(0, (ident,), 1, 0, 0.0, 0, "single", here=here)
+        ]
         batcher.lane_freed(0, now=now + 0.5, timed=False)
 
     for ident in range(1, 8):

@@ -161,7 +161,7 @@ class Batcher(WaitingItems):
             lane = self._leave(bucket, rows, now)
             length = self._buckets[bucket] if self._buckets else 0
             here = self._here is not None and self._goes_here(self._here, lane, now)
-            return [RunBatch(lane, (id,), rows, length, 0.0, 0, self._full_reason, here)]
+            return [RunBatch(lane, (id,), rows, length, 0.0, 0, self._full_reason, here=here)]
         actions: list[Action] = []
         counted = self._rows_max if alone else rows
         if not self._join(id, counted, bucket, priority, deadline, wait_s_max, now, actions):
@@ -518,7 +518,9 @@ class Batcher(WaitingItems):
         length = self._buckets[bucket] if self._buckets else 0
         here = self._here is not None and self._goes_here(self._here, lane, now)
         actions.append(
-            RunBatch(lane, tuple(ids), rows, length, now - oldest, self._queue_rows, reason, here)
+            RunBatch(
+                lane, tuple(ids), rows, length, now - oldest, self._queue_rows, reason, here=here
+            )
         )
 
     def _take_shorter(

@@ -410,7 +410,7 @@ class SequenceBatcher:
         waited_s, waiting = now - arrived, len(self._of_request)
         rows = len(steps)
         actions.append(
-            RunSequences(lane, tuple(ids), rows, 0, waited_s, waiting, reason, steps=tuple(steps))
+            RunSequences(lane, tuple(ids), rows, 0, waited_s, waiting, reason, tuple(steps))
         )
 
     def _chosen(self, ready: list[_OpenSequence]) -> list[_OpenSequence]:

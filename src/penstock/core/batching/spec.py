@@ -6,7 +6,7 @@ Plain values; the decisions and their theory are in `batcher.py`.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from penstock.errors import CallerError
 
@@ -121,7 +121,8 @@ class RunBatch:
     waited_s: float  #: s that the oldest item has waited
     queue_rows: int  #: rows that stay in the queue
     reason: str
-    here: bool = False  #: on the thread that received the request, where the lane's own can't begin
+    #: On the thread that received the request; the lane's own does it where it is busy
+    here: bool = field(default=False, kw_only=True)
 
 
 @dataclass(slots=True)
