@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from collections.abc import Callable
 
 import httptools
 import uvloop
@@ -21,16 +22,19 @@ class Echo(asyncio.Protocol):
     def on_body(self, body: bytes) -> None:
         self.body += body
 
+    def answer(self, body: bytes) -> bytes:
+        return body
+
     def on_message_complete(self) -> None:
-        body, self.body = self.body, b""
+        body, self.body = self.answer(self.body), b""
         self.transport.write(  # type: ignore[attr-defined]
             b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%b"
             % (len(body), body)
         )
 
 
-async def serve(port: int) -> None:
-    server = await asyncio.get_running_loop().create_server(Echo, "127.0.0.1", port)
+async def serve(port: int, protocol: Callable[[], Echo] = Echo) -> None:
+    server = await asyncio.get_running_loop().create_server(protocol, "127.0.0.1", port)
     print("ready", flush=True)
     await server.serve_forever()
 

@@ -1,19 +1,19 @@
 """One process that does all that the classifier's answer needs, on one thread and for one request
-at a time: uvloop, httptools, and Penstock's own codec, tokenizer and compiled model.
+at a time: the bare loop with Penstock's own codec, tokenizer and compiled model.
 
 What it takes is what a request costs without queues, batches, other processes and threads.
 """
 
 from __future__ import annotations
 
-import asyncio
 import json
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import Any, cast
 
-import httptools
 import uvloop
+from bench.peers.bare_loop import Echo, serve
 
 from bench import overhead
 from penstock.artifacts.detection import detect
@@ -57,37 +57,13 @@ def answer(model: TextEngine, body: bytes) -> bytes:
     return bytes(decoded.encode(results[0])[0])
 
 
-class Classifier(asyncio.Protocol):
+class Classifier(Echo):
     def __init__(self, model: TextEngine) -> None:
         self._model = model
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = cast("asyncio.Transport", transport)
-        self.parser = httptools.HttpRequestParser(self)
-        self.body = b""
-
-    def data_received(self, data: bytes) -> None:
-        self.parser.feed_data(data)
-
-    def on_body(self, body: bytes) -> None:
-        self.body += body
-
-    def on_message_complete(self) -> None:
-        body, self.body = self.body, b""
-        answered = answer(self._model, body)
-        self.transport.write(
-            b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%b"
-            % (len(answered), answered)
-        )
-
-
-async def serve(port: int) -> None:
-    model = engine()
-    loop = asyncio.get_running_loop()
-    server = await loop.create_server(lambda: Classifier(model), "127.0.0.1", port)
-    print("ready", flush=True)
-    await server.serve_forever()
+    def answer(self, body: bytes) -> bytes:
+        return answer(self._model, body)
 
 
 if __name__ == "__main__":
-    uvloop.run(serve(int(sys.argv[1])))
+    uvloop.run(serve(int(sys.argv[1]), partial(Classifier, engine())))
