@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import inf
+
 import pytest
 from tests.kit.core_residency import Host, bytes_
 
@@ -74,6 +76,17 @@ def test_where_all_of_them_are_not_enough_the_first_that_helps_goes() -> None:
     assert (victims, again_at) == ([], float("inf"))
     assert [one.name for one in machine.all_that_help(short(21), now=1.0)] == ["b", "c"]
     assert [one.name for one in machine.all_that_help(short(10), now=1.0)] == ["b"]
+
+
+def test_where_all_of_them_are_not_enough_each_stays_its_minimum_unless_that_is_too_late() -> None:
+    machine = evictor(("a", 0, 50), ("b", 10, 0), ("c", 10, 0))
+    table = machine._table
+    table.models["b"].loaded_at = 2.0
+    stays = Evictor(ResidencySpec(budget=bytes_(100, 100), residency_s_min=7.0), table)
+    assert stays.victims(short(21), now=3.0, due=7.0) == ([], 7.0), "c has stayed then"
+    assert stays.victims(short(21), now=3.0, due=6.9) == ([table.models["b"]], inf)
+    assert stays.victims(short(21), now=7.0, due=inf) == ([table.models["c"]], inf)
+    assert stays.victims(short(21), now=9.0, due=inf) == ([table.models["b"]], inf)
 
 
 def test_those_who_are_pinned_or_answer_do_not_go_and_pinned_ones_are_not_waited_for() -> None:

@@ -12,8 +12,9 @@ that can be answered does not fail for the sake of a cache.
 
 More may be missing than all models together are known to have taken: runs and loads leave memory
 behind that is charged to no model. Then waiting for more of them to be idle does not help. One
-model is evicted, memory is measured again, and so on: in the end there is enough room, or no model
-is left and the load is refused at once, not only when its callers' time is up.
+model is evicted once its minimum residency is over, memory is measured again, and so on: in the end
+there is enough room, or no model is left and the load is refused, not only when its callers' time
+is up.
 """
 
 from __future__ import annotations
@@ -89,7 +90,7 @@ class Evictor:
         if found is not None:
             return found, inf
         if asked and not self._could_be_met(shortage):
-            return [one for one in self._all(now) if shortage.helped_by(_size(one))][:1], inf
+            return self._first_that_helps(shortage, now, due)
         ends_at = self._enough_at(shortage, now)
         if ends_at <= due:
             return [], ends_at
@@ -128,6 +129,16 @@ class Evictor:
             if not shortage.is_any:
                 return self.stays_until(one)
         return inf
+
+    def _first_that_helps(
+        self, shortage: Shortage, now: float, due: float
+    ) -> tuple[list[TargetModel], float]:
+        """As `victims`, of one model, for what is missing beyond all models."""
+        helps = [one for one in self._all(now) if shortage.helped_by(_size(one))]
+        ends_at = min((self.stays_until(one) for one in helps), default=inf)
+        if now < ends_at <= due:
+            return [], ends_at
+        return helps[:1], inf
 
     def _could_be_met(self, shortage: Shortage) -> bool:
         """Whether all models that are not pinned are enough, once they are idle."""
