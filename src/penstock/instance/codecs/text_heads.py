@@ -122,11 +122,9 @@ def _entries(head: Head, outputs: Tensors, top_k: TopK) -> Any:
 
 def _ranked(scores: np.ndarray, labels: tuple[str, ...], top_k: TopK) -> list[list[dict[str, Any]]]:
     if top_k in (0, 1):
-        best = scores.argmax(axis=1)[:, None]
-        values = np.take_along_axis(scores, best, axis=1)[:, 0].tolist()
         return [
-            [{"label": labels[at], "score": value}]
-            for at, value in zip(best[:, 0].tolist(), values, strict=True)
+            [{"label": labels[at], "score": float(row[at])}]
+            for row, at in zip(scores, scores.argmax(axis=1).tolist(), strict=True)
         ]
     return [
         [{"label": labels[at], "score": float(row[at])} for at in best]

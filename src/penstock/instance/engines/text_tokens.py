@@ -60,6 +60,12 @@ class TextTokenizer:
 
     def encode_batch(self, texts: Sequence[Any]) -> Sequence[Any]:
         """Texts, or pairs of texts, as objects with `ids` and `type_ids`, in the same order."""
+        if len(texts) == 1 and _characters(texts[0]) <= CHARACTERS_AT_ONCE:
+            # For a batch the library leaves the interpreter to others, and waits for it again; that
+            # takes longer than a text does.
+            [text] = texts
+            encode = self._tokenizer.encode
+            return (encode(text) if isinstance(text, str) else encode(*text),)
         if sum(map(_characters, texts)) <= CHARACTERS_AT_ONCE:
             encodings: Sequence[Any] = self._tokenizer.encode_batch(texts)
             return encodings
