@@ -8,10 +8,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from tests.kit import model_files
 from tests.kit.instances import instance
 from tests.kit.polling import wait_until
 
+from penstock.instance.memory import use as account
 from penstock.instance.memory.use import MemoryLimit, MemoryUse
 from penstock.instance.session_reaper import session_pids
 from penstock.runtimes.workers.memory import own_bytes, tree_pids
@@ -72,6 +74,20 @@ def test_memory_is_that_of_the_whole_tree(tmp_path: Path) -> None:
         worker = client.control(op="status")["copies"][0]["workers"][0]["pid"]
         assert {running.process.pid, worker} <= set(tree_pids(running.process.pid))
         assert own_bytes(worker) > 2**20
+
+
+def test_what_an_ended_container_leaves_to_the_kernel_does_not_count(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its first process has given its memory back, and no group names its children any more."""
+    first, child = 2**22 + 1, 2**22 + 2  # no process has such an id
+    sizes = {child: 2**30, first: 4096}
+    monkeypatch.setattr(account, "adopted", {first})
+    monkeypatch.setattr(account, "own_bytes", lambda pid: sizes.get(pid, 0))
+    monkeypatch.setattr(account, "tree_pids", lambda pid: [pid, child] if pid == first else [pid])
+    assert MemoryUse().look() == 2**30 + 4096, "it is alive, in no group of its own"
+    sizes[first] = 0
+    assert MemoryUse().look() == 0
 
 
 def test_memory_beyond_the_limit_is_told_once_it_has_stayed() -> None:

@@ -56,7 +56,10 @@ class MemoryUse:
         exempt = {pid for each in self._exempt() for pid in tree_pids(each)}
         groups = {root: used_by(root) for root in list(adopted)}
         whole = {root: group.memory_bytes for root, group in groups.items() if group is not None}
-        roots = (os.getpid(), *(root for root in groups if root not in whole))
+        # A first process without memory has ended, and the kernel is about to end all others of its
+        # container, thousands maybe. They share pages, so their sum would say too much.
+        alive = (root for root in groups if root not in whole and own_bytes(root))
+        roots = (os.getpid(), *alive)
         sizes = whole | {pid: own_bytes(pid) for root in roots for pid in tree_pids(root)}
         self.own_bytes = sum(sizes.values())
         self.model_bytes = sum(size for pid, size in sizes.items() if pid not in exempt)
