@@ -267,7 +267,11 @@ async def falling_behind() -> AsyncIterator[tuple[DoorSite, Any, HeldStream, int
             yield served, call, told, ident
 
 
-async def test_the_model_of_a_client_that_falls_behind_waits_until_it_has_read() -> None:
+async def test_the_model_of_a_client_that_falls_behind_waits_until_it_has_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # This model makes its pieces in no time, so any number is under way before it hears of it.
+    monkeypatch.setattr("penstock.api.oip.grpc_stream.UNREAD_BYTES_MAX", 1 << 30)
     async with falling_behind() as (served, call, told, ident):
         while (ident, False) not in served.instance.paced:
             assert await call.read()
