@@ -23,6 +23,9 @@ from penstock.runtimes.tokenizer_file import CHARACTERS_PER_TOKEN_MAX, open_toke
 #: Longer lists of texts are tokenized in portions of this many characters, so that one portion's
 #: temporary memory is freed before the next.
 CHARACTERS_AT_ONCE = 64 * 1024
+#: A single text of at most so many, some 0.3 ms of work, is tokenized without leaving the
+#: interpreter to other threads.
+_CHARACTERS_KEPT = 512
 
 #: (digest of the tokenizer's file, length to which texts are cut, whether pairs are possible).
 _Key = tuple[bytes, int, bool]
@@ -60,9 +63,8 @@ class TextTokenizer:
 
     def encode_batch(self, texts: Sequence[Any]) -> Sequence[Any]:
         """Texts, or pairs of texts, as objects with `ids` and `type_ids`, in the same order."""
-        if len(texts) == 1 and _characters(texts[0]) <= CHARACTERS_AT_ONCE:
-            # For a batch the library leaves the interpreter to others, and waits for it again; that
-            # takes longer than a text does.
+        if len(texts) == 1 and _characters(texts[0]) <= _CHARACTERS_KEPT:
+            # For a batch the library leaves it, and waits for it again: longer than a text takes.
             [text] = texts
             encode = self._tokenizer.encode
             return (encode(text) if isinstance(text, str) else encode(*text),)
