@@ -75,6 +75,18 @@ def test_long_texts_are_tokenized_in_portions_and_alike(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize("words", [0, 1, 100, 4000])
+def test_a_text_or_pair_alone_has_the_tokens_that_it_has_among_others(
+    tmp_path: Path, words: int
+) -> None:
+    with_special_tokens(tmp_path)
+    tokenizer = open_tokenizer(tmp_path, Tokenizer(tokens_max=16), 0, pairs=True)
+    text = "good " * words
+    for one in (text, (text, "film")):
+        [alone], [among, _] = tokenizer.encode_batch([one]), tokenizer.encode_batch([one, "film"])
+        assert (alone.ids, alone.type_ids) == (among.ids, among.type_ids)
+
+
 def test_models_with_the_same_tokenizer_have_one_of_it(tmp_path: Path) -> None:
     first, second, other = (tmp_path / name for name in ("first", "second", "other"))
     model_files.tokenizer(first)
