@@ -220,6 +220,26 @@ class OperatorsMissingError(Exception):
         self.operators = operators  #: as domain.name, or the name alone
 
 
+class NativeRun(Protocol):
+    """A run of a tensor runtime that any thread may do, also one that never takes the interpreter:
+    `function(argument)` in C returns 0 once its outputs are there. Runtimes that have such runs
+    have `native_run(shape)`; whoever takes one calls `give_back` when it does not run any more."""
+
+    @property
+    def function(self) -> int:
+        """The address of an `int (*)(void *)`."""
+
+    @property
+    def argument(self) -> int:
+        """The pointer that it gets."""
+
+    def set(self, inputs: Sequence[np.ndarray]) -> None:
+        """Arrays of the shape that was asked for, in the order of the runtime's inputs."""
+
+    def outputs(self) -> dict[str, np.ndarray]: ...
+    def give_back(self) -> None: ...
+
+
 class TensorRuntime(Protocol):
     """A loaded model that maps tensors to tensors.
 

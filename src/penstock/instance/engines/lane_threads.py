@@ -17,12 +17,16 @@ import socket
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from queue import SimpleQueue
 from typing import Any
 
+import numpy as np
+
 from penstock import scheduling
 from penstock.errors import PenstockError
-from penstock.runtimes.base import LaneListener
+from penstock.instance.engines.native_lanes import NativeLanes
+from penstock.runtimes.base import LaneListener, NativeRun
 
 _NAME = "\0penstock-core-"
 
@@ -143,7 +147,7 @@ class LoopAnswers:
 
 
 class LaneThreads(LoopAnswers):
-    """Call `submit` and `run_here` on the loop; `done` is called on the loop, later.
+    """Call `submit`, `submit_native` and `run_here` on the loop; `done` is called there, later.
 
     Work of one lane never runs twice at a time, wherever it runs.
     """
@@ -159,6 +163,8 @@ class LaneThreads(LoopAnswers):
         super().__init__(loop)
         self._queues: list[SimpleQueue[tuple[Work, Done] | None]] = []
         self._computes = [threading.Lock() for _ in range(count)]  #: whoever does a lane's work
+        self._submitted = [0] * count  #: works of `submit` that are not done yet
+        self._native = NativeLanes(loop, self._computes, cores)
         self._threads: list[threading.Thread] = []
         for lane in range(count):
             queue: SimpleQueue[tuple[Work, Done] | None] = SimpleQueue()
@@ -173,7 +179,20 @@ class LaneThreads(LoopAnswers):
             thread.start()
 
     def submit(self, lane: int, work: Work, done: Done) -> None:
-        self._queues[lane].put((work, done))
+        self._submitted[lane] += 1
+        self._queues[lane].put((work, partial(self._did, lane, done)))
+
+    def _did(self, lane: int, done: Done, result: Any) -> None:
+        self._submitted[lane] -= 1
+        done(result)
+
+    def takes_native(self, lane: int) -> bool:
+        """False: `submit_native` would do nothing. Runs don't overtake work of `submit`."""
+        return self._native.can_be and not self._submitted[lane]
+
+    def submit_native(self, lane: int, run: NativeRun, ended: Callable[[int], None]) -> bool:
+        """`ended` gets what the run's function returned. False: nothing was done, call `submit`."""
+        return self.takes_native(lane) and self._native.submit(lane, run, ended)
 
     def run_here(self, lane: int, work: Work, done: Done) -> None:
         """For work that is shorter than the way to the lane's thread and back: on the loop, once it
@@ -192,7 +211,8 @@ class LaneThreads(LoopAnswers):
         done(result)
 
     def close(self) -> None:
-        """Threads end after their work so far. Idempotent."""
+        """Threads end after their work so far; native runs are waited for. Idempotent."""
+        self._native.close()
         for queue in self._queues:
             queue.put(None)
         self._queues = []
@@ -213,6 +233,38 @@ class LaneThreads(LoopAnswers):
             self._results.append((done, result))
             del job, work, done, result  # a waiting thread must not keep tensors in memory
             self._post()
+
+
+def run_native(
+    threads: LaneThreads,
+    lane: int,
+    run: NativeRun,
+    inputs: Sequence[np.ndarray],
+    results: Callable[[dict[str, np.ndarray]], Any],
+    otherwise: Work,
+    done: Done,
+) -> bool:
+    """Runs a batch without the interpreter: `done` gets what `results` makes of its outputs. Where
+    the run or `results` fails, the lane's thread does `otherwise`, which says what failed and for
+    whom. False: the lane takes no native run now, and nothing was done."""
+
+    def ended(status: int) -> None:
+        try:
+            outcome = results(run.outputs()) if status == 0 else None
+        except Exception:  # the model's answer is not as described
+            outcome = None
+        finally:
+            run.give_back()
+        if outcome is None:
+            threads.submit(lane, otherwise, done)
+        else:
+            done(outcome)
+
+    run.set(inputs)
+    if threads.submit_native(lane, run, ended):
+        return True
+    run.give_back()
+    return False
 
 
 def _outcome(work: Work) -> Any:

@@ -15,18 +15,19 @@ from typing import Any
 import numpy as np
 import orjson
 
+from penstock.core.batching.hot_shapes import Shape
 from penstock.errors import ModelError
 from penstock.instance.codecs.base import CodecModel, Decoded, Encode, Tensors, check_arrays
 from penstock.instance.codecs.select import decode_tensors
-from penstock.instance.engines.lane_threads import LaneThreads
+from penstock.instance.engines.lane_threads import LaneThreads, run_native
 from penstock.instance.engines.payload_stream import stream_of
 from penstock.instance.engines.reshape import Reshapes
 from penstock.instance.request import Item, Request
-from penstock.runtimes.base import Payload, PayloadReply, Returned, TensorRuntime
+from penstock.runtimes.base import NativeRun, Payload, PayloadReply, Returned, TensorRuntime
 from penstock.runtimes.infer_metadata import InferAnswer, InferMetadata, parameters_of
 from penstock.runtimes.python.batches import CANCELLED, SLOTS_MAX
 from penstock.runtimes.python.triton_wire import pack_metadata, unpack_answer
-from penstock.runtimes.tensor_bytes import pack
+from penstock.runtimes.tensor_bytes import pack, prepared
 from penstock.wire.frames import decode_request_meta
 
 #: One result per item, in order: tensors, or the item's error.
@@ -84,12 +85,39 @@ class TensorEngine(TensorBodies):
         super().__init__(model)
         self._runtime = runtime
         self._threads = threads
+        self._native: Callable[[Shape], NativeRun | None] | None
+        self._native = getattr(runtime, "native_run", None)
         self.rows_fixed = _rows_fixed(runtime, model.batched)
 
     def run(
         self, lane: int, items: list[Item], bucket: int, done: Callable[[Results], None]
     ) -> None:
-        self._threads.submit(lane, partial(self._run_all, lane, items), done)
+        if not self._run_native(lane, items, done):
+            self._threads.submit(lane, partial(self._run_all, lane, items), done)
+
+    def _run_native(self, lane: int, items: list[Item], done: Callable[[Results], None]) -> bool:
+        """Whether the batch runs without the interpreter; not where no graph has its shape."""
+        if self._native is None or self.rows_fixed or not self._threads.takes_native(lane):
+            return False
+        if len(items) > 1 and len(groups_of_one_shape(items)) > 1:
+            return False
+        rows = sum(item.rows for item in items) if self.model.batched else 0
+        first = items[0].data
+        shapes = [first[spec.name].shape for spec in self._runtime.inputs if spec.name in first]
+        run = self._native(tuple((rows, *shape[1:]) if rows else shape for shape in shapes))
+        if run is None:
+            return False
+        inputs = _joined(items)
+
+        def results(outputs: Tensors) -> Results:
+            outcome = self._checked(dict(outputs), rows)
+            if isinstance(outcome, Exception):
+                raise outcome
+            return _cut_apart(outcome, items) if len(items) > 1 else [outcome]
+
+        arrays = [array for _, array in prepared(self._runtime.inputs, inputs)]
+        alone = partial(self._run_all, lane, items)
+        return run_native(self._threads, lane, run, arrays, results, alone, done)
 
     def run_here(
         self, lane: int, items: list[Item], bucket: int, done: Callable[[Results], None]
@@ -116,10 +144,7 @@ class TensorEngine(TensorBodies):
 
     def _run_group(self, lane: int, items: list[Item]) -> Results:
         if len(items) > 1:
-            joined = {
-                name: np.concatenate([item.data[name] for item in items]) for name in items[0].data
-            }
-            outputs = self._try(lane, joined, sum(item.rows for item in items))
+            outputs = self._try(lane, _joined(items), sum(item.rows for item in items))
             if not isinstance(outputs, Exception):
                 return _cut_apart(outputs, items)
         return [self._try(lane, item.data, item.rows) for item in items]
@@ -130,6 +155,10 @@ class TensorEngine(TensorBodies):
             outputs = self._runtime.run(lane, self._filled(inputs, rows))
         except Exception as error:  # the library's error or ours: the copy distinguishes them
             return error
+        return self._checked(outputs, rows)
+
+    def _checked(self, outputs: Tensors, rows: int) -> Any:
+        """The outputs of these rows alone, or the error."""
         if not self.model.batched:
             return outputs
         expected = max(rows, self.rows_fixed)
@@ -149,6 +178,13 @@ class TensorEngine(TensorBodies):
             name: np.concatenate((array, np.repeat(array[:1], missing, axis=0)))
             for name, array in inputs.items()
         }
+
+
+def _joined(items: list[Item]) -> Tensors:
+    """The tensors of items of one shape."""
+    if len(items) == 1:
+        return dict(items[0].data)
+    return {name: np.concatenate([item.data[name] for item in items]) for name in items[0].data}
 
 
 def wrong_rows(name: str, array: np.ndarray, expected: int) -> ModelError:

@@ -26,17 +26,18 @@ from typing import Any
 import numpy as np
 
 from penstock.artifacts.description.description import Embedding, Head, ModelDescription
+from penstock.core.batching.hot_shapes import Shape
 from penstock.core.models.idle_warm_up import LaneShape
 from penstock.errors import ModelError
 from penstock.instance.codecs.base import CodecModel, Decoded, Tensors
 from penstock.instance.codecs.text import TextModel, decode_texts, input_specs
 from penstock.instance.codecs.text_heads import heads_of, raw_head, result_name
 from penstock.instance.engines import text_openai
-from penstock.instance.engines.lane_threads import LaneThreads
+from penstock.instance.engines.lane_threads import LaneThreads, run_native
 from penstock.instance.engines.tensor import Results, join_rows, wrong_rows
 from penstock.instance.engines.text_tokens import open_tokenizer
 from penstock.instance.request import Item
-from penstock.runtimes.base import TensorRuntime
+from penstock.runtimes.base import NativeRun, TensorRuntime
 from penstock.runtimes.tensor_bytes import NUMPY
 from penstock.wire.frames import decode_request_meta
 
@@ -150,6 +151,8 @@ class TextEngine:
         self._runtime = runtime
         self._description = description
         self._threads = threads
+        self._native: Callable[[Shape], NativeRun | None] | None
+        self._native = getattr(runtime, "native_run", None)
         self.rows_fixed, self.width_fixed = _check_inputs(runtime, description)
         self.has_types = any(spec.name == "token_type_ids" for spec in runtime.inputs)
         self.pad_id = description.tokenizer.pad_id if description.tokenizer else 0
@@ -283,7 +286,26 @@ class TextEngine:
     def run(
         self, lane: int, items: list[Item], bucket: int, done: Callable[[Results], None]
     ) -> None:
-        self._threads.submit(lane, partial(self._run_all, lane, items), done)
+        if not self._run_native(lane, items, done):
+            self._threads.submit(lane, partial(self._run_all, lane, items), done)
+
+    def _run_native(self, lane: int, items: list[Item], done: Callable[[Results], None]) -> bool:
+        """Whether the batch runs without the interpreter; not where no graph has its shape."""
+        if self._native is None or not self._threads.takes_native(lane):
+            return False
+        rows = self._joined([item.data for item in items]) if len(items) > 1 else items[0].data
+        shape = (self._padded_rows(len(rows.ids)), self._width(max(1, *map(len, rows.ids))))
+        run = self._native((shape,) * len(self._runtime.inputs))
+        if run is None:
+            return False
+        arrays, mask = self._arrays(rows)
+
+        def results(outputs: Tensors) -> Results:
+            return _apart(self._results(rows, outputs, mask), items)
+
+        inputs = [arrays[spec.name] for spec in self._runtime.inputs]
+        alone = partial(self._run_all, lane, items)
+        return run_native(self._threads, lane, run, inputs, results, alone, done)
 
     def run_here(
         self, lane: int, items: list[Item], bucket: int, done: Callable[[Results], None]
@@ -296,13 +318,7 @@ class TextEngine:
         outcome = self._try(lane, self._joined([item.data for item in items]))
         if isinstance(outcome, Exception):
             return [self._try(lane, item.data) for item in items]
-        results: Results = []
-        at = 0
-        for item in items:
-            end = at + item.rows
-            results.append({name: outcome[name][at:end] for name in item.data.names})
-            at = end
-        return results
+        return _apart(outcome, items)
 
     def _joined(self, parts: Sequence[TextRows]) -> TextRows:
         """All rows together, and every result that one of them asks for."""
@@ -314,10 +330,12 @@ class TextEngine:
     def _try(self, lane: int, rows: TextRows) -> Any:
         """The answer's tensors, or the error."""
         try:
-            outputs, mask = self._outputs(lane, rows)
-            return {name: self._result(self._heads[name], outputs, mask) for name in rows.names}
+            return self._results(rows, *self._outputs(lane, rows))
         except Exception as error:  # the library's error or ours: the copy distinguishes them
             return error
+
+    def _results(self, rows: TextRows, outputs: Tensors, mask: np.ndarray) -> dict[str, np.ndarray]:
+        return {name: self._result(self._heads[name], outputs, mask) for name in rows.names}
 
     def _result(self, head: Head, outputs: Tensors, mask: np.ndarray) -> np.ndarray:
         rows = len(mask)
@@ -328,6 +346,11 @@ class TextEngine:
 
     def _outputs(self, lane: int, rows: TextRows) -> tuple[Tensors, np.ndarray]:
         """The model's outputs, with padded rows, and the attention mask without them."""
+        arrays, mask = self._arrays(rows)
+        return self._run(lane, arrays), mask
+
+    def _arrays(self, rows: TextRows) -> tuple[dict[str, np.ndarray], np.ndarray]:
+        """The inputs, padded, and the attention mask without padded rows."""
         width = self._width(max(1, *map(len, rows.ids)))
         count = len(rows.ids)
         padded = self._padded_rows(count)
@@ -340,7 +363,7 @@ class TextEngine:
         arrays["attention_mask"] = mask
         if rows.types is not None:
             arrays["token_type_ids"] = self._padded(rows.types, used, 0)
-        return self._run(lane, arrays), mask[:count]
+        return arrays, mask[:count]
 
     def _run(self, lane: int, arrays: Tensors) -> Tensors:
         inputs = {
@@ -391,6 +414,16 @@ def _widths(description: ModelDescription) -> tuple[int, ...]:
     """The buckets, none longer than the length to which texts are cut."""
     tokens_max = description.tokenizer.tokens_max if description.tokenizer else 1
     return tuple(sorted({min(each, tokens_max) for each in description.batching.buckets}))
+
+
+def _apart(outcome: Tensors, items: list[Item]) -> Results:
+    results: Results = []
+    at = 0
+    for item in items:
+        end = at + item.rows
+        results.append({name: outcome[name][at:end] for name in item.data.names})
+        at = end
+    return results
 
 
 def _by_length(rows: TextRows, decoded: Decoded) -> TextRows:

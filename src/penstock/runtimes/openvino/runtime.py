@@ -35,8 +35,10 @@ import numpy as np
 from penstock.artifacts.description.description import TensorSpec
 from penstock.artifacts.files.model_files import SAVED_MODEL
 from penstock.artifacts.files.onnx_header import operators_of
+from penstock.core.batching.hot_shapes import Shape
 from penstock.errors import ModelError
-from penstock.runtimes.base import LoadContext, OperatorsMissingError, Tensors
+from penstock.runtimes.base import LoadContext, NativeRun, OperatorsMissingError, Tensors
+from penstock.runtimes.openvino.fixed_graphs import FixedRun, library
 from penstock.runtimes.openvino.shape_blobs import ShapeBlobs
 from penstock.runtimes.openvino.shapes import (
     ShapeGraphs,
@@ -46,7 +48,7 @@ from penstock.runtimes.openvino.shapes import (
     worth_it,
 )
 from penstock.runtimes.processor import instruction_set_here
-from penstock.runtimes.tensor_bytes import prepared, threads_of
+from penstock.runtimes.tensor_bytes import NUMPY, prepared, threads_of
 
 #: Names of operators in OpenVINO's words.
 _NAMES: Final = re.compile(r"[A-Za-z0-9_.]+")
@@ -193,6 +195,8 @@ class OpenVinoRuntime:
         if context.target_model or context.offline or context.cache_dir is None:
             return None
         rows_max = context.description.batching.rows_max
+        if library() is None or any(spec.dtype == "BF16" for spec in self.inputs + self.outputs):
+            return None
         fixed = all(size >= 0 for spec in self.inputs for size in spec.shape)
         size, limit = graph_bytes(weights_bytes(path)), bytes_max(context.memory_bytes_max)
         if fixed or not worth_it(size, limit):
@@ -201,20 +205,34 @@ class OpenVinoRuntime:
         if model.get_variables():
             return None
         blobs = FileBlobs(path, context.cache_dir, batch_freed=rows_max >= 1)
-        shapes = ShapeBlobs(shared_core(), path, blobs.folder, rows_max=rows_max, config=config)
+        shapes = ShapeBlobs(
+            path,
+            blobs.folder,
+            rows_max=rows_max,
+            config=config,
+            inputs=[NUMPY[spec.dtype] for spec in self.inputs],
+            outputs={spec.name: NUMPY[spec.dtype] for spec in self.outputs},
+        )
         return ShapeGraphs(shapes, lanes=self.lanes, size=size, limit=limit)
 
     def run(self, lane: int, inputs: Tensors) -> dict[str, np.ndarray]:
         arrays = {at: array for at, (_, array) in enumerate(prepared(self.inputs, inputs))}
-        request = self._requests[lane]
         if self._graphs is not None:
-            shape = tuple([array.shape for array in arrays.values()])
-            request = self._graphs.request(lane, shape) or request
+            fixed = self._graphs.take(tuple([array.shape for array in arrays.values()]))
+            if fixed is not None:
+                return _answer(fixed, list(arrays.values()))
         try:
-            results = request.infer(arrays, share_inputs=True, share_outputs=True)
+            results = self._requests[lane].infer(arrays, share_inputs=True, share_outputs=True)
         except Exception as error:
             raise ModelError("model-failed", f"the model failed: {_first_line(error)}") from None
         return {spec.name: np.array(results[at], copy=True) for at, spec in enumerate(self.outputs)}
+
+    def native_run(self, shape: Shape) -> NativeRun | None:
+        """A run of a graph for this shape of the inputs, in their order; None: there is none, call
+        `run`."""
+        if self._graphs is None or not self._graphs.has(shape):
+            return None
+        return self._graphs.take(shape)
 
     def wait_compiled(self) -> None:
         """Returns once no graph is being compiled; for measurements."""
@@ -234,6 +252,17 @@ class OpenVinoRuntime:
         self._graphs = None
         self._requests = []
         self._compiled = []
+
+
+def _answer(fixed: FixedRun, arrays: list[np.ndarray]) -> dict[str, np.ndarray]:
+    try:
+        fixed.set(arrays)
+        fixed.infer()
+        return fixed.outputs()
+    except RuntimeError as error:
+        raise ModelError("model-failed", f"the model failed: {_first_line(error)}") from None
+    finally:
+        fixed.give_back()
 
 
 def _each_its_own(context: LoadContext, lanes: int, path: Path) -> bool:

@@ -13,7 +13,7 @@ import os
 import select
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
@@ -23,26 +23,37 @@ import orjson
 
 from penstock import guests, scheduling
 from penstock.core.batching.hot_shapes import Shape
+from penstock.runtimes.openvino.fixed_graphs import FixedGraph, FixedRun
 from penstock.runtimes.processor import instruction_set_here
 
 _PROGRAM: Final = "penstock.runtimes.openvino.shape_compiler"
 _SUFFIX: Final = ".graph"
+#: What a blob holds; another form has another name
+_FORM: Final = "2: all shapes fixed"
 
 
 class ShapeBlobs:
     """The graphs of one model file. `folder`: for all that was compiled from this file.
 
-    `rows_max`: the model's, as it changes the graph. `config`: OpenVINO's properties.
+    `rows_max`: the model's, as it changes the graph. `config`: OpenVINO's properties. `inputs` and
+    `outputs`: the dtypes of the graph's, in its order.
     """
 
     def __init__(
-        self, core: Any, file: Path, folder: Path, *, rows_max: int, config: Mapping[str, Any]
+        self,
+        file: Path,
+        folder: Path,
+        *,
+        rows_max: int,
+        config: Mapping[str, Any],
+        inputs: Sequence[np.dtype[Any]],
+        outputs: Mapping[str, np.dtype[Any]],
     ) -> None:
         import openvino
 
-        self._core = core
+        self._inputs, self._outputs = tuple(inputs), dict(outputs)
         self._config = dict(config)
-        facts = [openvino.get_version(), str(instruction_set_here()), str(rows_max)]
+        facts = [_FORM, openvino.get_version(), str(instruction_set_here()), str(rows_max)]
         facts += [f"{name}={value}" for name, value in sorted(config.items())]
         key = hashlib.sha256("\0".join(facts).encode()).hexdigest()[:32]
         self._folder = folder / f"shapes-{key}"
@@ -59,29 +70,20 @@ class ShapeBlobs:
     def has(self, shape: Shape) -> bool:
         return self._path(shape).is_file()
 
-    def load(self, shape: Shape, lanes: int) -> list[Any] | None:
-        """An infer request for each lane. Each has run once: its first run takes 5 ms longer. None:
-        there is no such blob, or it can't be used; then it is removed."""
+    def load(self, shape: Shape, count: int) -> list[FixedRun] | None:
+        """`count` requests of one graph, each of which has run once. None: there is no such blob,
+        or it can't be used; then it is removed."""
         path = self._path(shape)
         try:
-            blob = path.read_bytes()
             os.utime(path)
+            graph = FixedGraph(path, self._config)
+            return [FixedRun(graph, self._inputs, self._outputs) for _ in range(count)]
         except OSError:
             return None
-        try:
-            graph = self._core.import_model(blob, "CPU", self._config)
-            requests = [graph.create_infer_request() for _ in range(lanes)]
-            zeros = {
-                at: np.zeros(sizes, port.get_element_type().to_dtype())
-                for at, (sizes, port) in enumerate(zip(shape, graph.inputs, strict=True))
-            }
-            for request in requests:
-                request.infer(zeros)
-        except (RuntimeError, ValueError):  # OpenVINO's own errors are RuntimeErrors
+        except (RuntimeError, ValueError):  # not a graph, or not this one's
             with suppress(OSError):
                 path.unlink()
             return None
-        return requests
 
     def compiler(self, *, as_guest: bool = True) -> ShapeCompiler | None:
         """A process that makes blobs; None: it can't be started. The caller must end it."""

@@ -47,6 +47,8 @@ class Maker:
     def _compiled(self, shape: Shape) -> bytes:
         model = self._model.clone()
         model.reshape(dict(zip(model.inputs, map(list, shape), strict=True)))
+        if any(port.get_partial_shape().is_dynamic for port in model.outputs):
+            raise ValueError("the shape of an output depends on the inputs' values")
         blob = shared_core().compile_model(model, "CPU", self._config).export_model()
         return bytes(blob.read() if hasattr(blob, "read") else blob)
 

@@ -10,7 +10,7 @@ wait. So it is another process's work, and its result is kept in the machine's c
 (`shape_blobs.py`); until then the general graph answers. Every copy that is loaded later has all
 these graphs before its first request; taking one over costs 30 ms.
 
-Each graph holds its weights once more, and about 12 MiB. So memory is the bound: a quarter of the
+Each graph holds its weights once more, and about 10 MiB; its blob is mapped, once for all copies. So memory is the bound: a quarter of the
 instance's, 256 MiB at most, for all models of the process together. A model gets no such graph if
 four of them would not fit: it is large, its runs are long, and there is little to gain.
 """
@@ -26,11 +26,12 @@ from typing import Any
 
 from penstock import scheduling
 from penstock.core.batching.hot_shapes import HotShapes, Shape
+from penstock.runtimes.openvino.fixed_graphs import FixedRun
 from penstock.runtimes.openvino.shape_blobs import ShapeBlobs, ShapeCompiler
 
 _BYTES_MAX = 256 << 20
 _MEMORY_SHARE = 1 / 4
-_GRAPH_BYTES = 12 << 20  #: memory of one graph without its weights, measured
+_GRAPH_BYTES = 10 << 20  #: memory of one graph without its weights, measured
 _GRAPHS_MAX = 16
 #: A graph takes 0.2 s of a core, and its compiler 0.5 s to start; on a machine with time to spare
 #: it is made by then.
@@ -63,7 +64,7 @@ _MEMORY = GraphMemory()
 
 def graph_bytes(weights: int) -> int:
     """Memory of one more graph, for a model with that many bytes of weights."""
-    return _GRAPH_BYTES + 2 * weights
+    return _GRAPH_BYTES + weights
 
 
 def bytes_max(memory_bytes_max: int) -> int:
@@ -83,7 +84,7 @@ def weights_bytes(path: Path) -> int:
 
 
 class ShapeGraphs:
-    """Lane threads call `request` once per batch; it never waits for a compilation.
+    """`take` is called once per batch, on any thread; it never waits for a compilation.
 
     `size`: memory of a graph; `limit`: the bound for all graphs in `memory`.
     """
@@ -98,29 +99,34 @@ class ShapeGraphs:
         memory: GraphMemory = _MEMORY,
     ) -> None:
         self._blobs = blobs
-        self._lanes = lanes
+        self._runs_each = 2 * lanes  #: a lane has one run under way and one ahead
         self._size = size
         self._limit = limit
         self._memory = memory
         self._count = min(_GRAPHS_MAX, limit // size)
         self._hot = HotShapes(self._count)
         self._lock = threading.Lock()
-        self._requests: dict[Shape, list[Any]] = {}
+        self._runs: dict[Shape, list[FixedRun]] = {}  #: those of each graph that are free
         self._compiler: ShapeCompiler | None = None
         self._builder: threading.Thread | None = None
         self._closed = False
         self._restore()
 
-    def request(self, lane: int, shape: Shape) -> Any | None:
-        """The lane's infer request of a graph for exactly this shape; None: use the general one."""
+    def has(self, shape: Shape) -> bool:
+        """Whether `take` has a run for this shape."""
+        return bool(self._runs.get(shape))
+
+    def take(self, shape: Shape) -> FixedRun | None:
+        """A run of a graph for exactly this shape, to be given back; None: use the general one."""
         with self._lock:
             build = None if self._closed else self._hot.ran(shape)
-            requests = self._requests.get(shape)
+            free = self._runs.get(shape)
+            run = free.pop() if free else None
         if build is not None:
             # Not a daemon: the interpreter must not end in the middle of a call of OpenVINO.
             self._builder = threading.Thread(target=self._build, args=(build,), name="shape-graph")
             self._builder.start()
-        return requests[lane] if requests else None
+        return run
 
     def snapshot(self) -> list[dict[str, Any]]:
         with self._lock:
@@ -139,17 +145,17 @@ class ShapeGraphs:
         if compiler is not None:
             compiler.end()
         self.wait_built()
-        self._memory.give_back(self._size * len(self._requests))
-        self._requests = {}
+        self._memory.give_back(self._size * len(self._runs))
+        self._runs = {}
 
     def _restore(self) -> None:
         """Takes over what other copies compiled, as far as there is room."""
         for shape in self._blobs.made():
-            if len(self._requests) >= self._count or not self._memory.take(self._size, self._limit):
+            if len(self._runs) >= self._count or not self._memory.take(self._size, self._limit):
                 return
-            requests = self._blobs.load(shape, self._lanes)
-            if requests is not None and self._hot.restore(shape):
-                self._requests[shape] = requests
+            runs = self._blobs.load(shape, self._runs_each)
+            if runs is not None and self._hot.restore(shape):
+                self._add(shape, runs)
             else:
                 self._memory.give_back(self._size)
 
@@ -174,25 +180,30 @@ class ShapeGraphs:
 
     def _build_one(self, shape: Shape) -> None:
         """Where all places are used, one more graph exists until the rarest goes."""
-        takes = len(self._requests) < self._count
-        requests = None
+        takes = len(self._runs) < self._count
+        runs = None
         if not takes or self._memory.take(self._size, self._limit):
-            requests = self._compiled(shape)
-            if requests is None and takes:
+            runs = self._compiled(shape)
+            if runs is None and takes:
                 self._memory.give_back(self._size)
         with self._lock:
-            if requests is None:
+            if runs is None:
                 self._hot.failed(shape)
                 return
             replaced = self._hot.built(shape)
             if replaced is not None:
-                del self._requests[replaced]
-            self._requests[shape] = requests
+                del self._runs[replaced]
+            self._add(shape, runs)
 
-    def _compiled(self, shape: Shape) -> list[Any] | None:
+    def _add(self, shape: Shape, runs: list[FixedRun]) -> None:
+        self._runs[shape] = runs
+        for run in runs:
+            run.lent_by(runs)
+
+    def _compiled(self, shape: Shape) -> list[FixedRun] | None:
         """None: this shape does not fit the model, or its graph could not be compiled."""
         if self._blobs.has(shape) or self._made(shape):
-            return self._blobs.load(shape, self._lanes)
+            return self._blobs.load(shape, self._runs_each)
         return None
 
     def _made(self, shape: Shape) -> bool:

@@ -1,0 +1,147 @@
+"""Native runs and works of a lane: never at once, in their order, and none is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import threading
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from penstock.instance.engines.lane_threads import LaneThreads, run_native
+from penstock.runtimes.native import native_lane
+
+WAIT_S = 10.0
+FUNCTION = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
+
+pytestmark = pytest.mark.skipif(native_lane() is None, reason="built without a C compiler")
+
+
+class Run:
+    """A `NativeRun` of a function of Python's, which may take the interpreter: only to look."""
+
+    def __init__(self, body: Callable[[], int], outputs: Any = "outputs") -> None:
+        self._body = FUNCTION(lambda _: body())
+        self.function = ctypes.cast(self._body, ctypes.c_void_p).value or 0
+        self.argument = 0
+        self.given_back = 0
+        self._outputs = outputs
+
+    def set(self, inputs: Any) -> None:
+        self.inputs = inputs
+
+    def outputs(self) -> Any:
+        return {"y": self._outputs}
+
+    def give_back(self) -> None:
+        self.given_back += 1
+
+
+def played(play: Callable[[LaneThreads], Awaitable[None]]) -> None:
+    async def inside() -> None:
+        threads = LaneThreads(1, "lane", asyncio.get_running_loop())
+        try:
+            await asyncio.wait_for(play(threads), WAIT_S)
+        finally:
+            threads.close()
+
+    asyncio.run(inside())
+
+
+def answer() -> asyncio.Future[Any]:
+    return asyncio.get_running_loop().create_future()
+
+
+def begin(threads: LaneThreads, run: Run, otherwise: Callable[[], Any], done: Any) -> bool:
+    inputs = [np.zeros(1)]
+    return run_native(threads, 0, run, inputs, lambda outputs: outputs["y"], otherwise, done)
+
+
+def test_a_run_has_a_thread_of_its_own_and_its_outputs_are_the_answer() -> None:
+    async def play(threads: LaneThreads) -> None:
+        where: list[int] = []
+        run = Run(lambda: where.append(threading.get_native_id()) or 0)
+        got = answer()
+        assert begin(threads, run, lambda: "not asked", got.set_result)
+        assert not got.done()
+        assert await got == "outputs"
+        assert where != [threading.get_native_id()]
+        assert run.given_back == 1
+        assert len(run.inputs) == 1
+
+    played(play)
+
+
+@pytest.mark.parametrize("outputs", ["outputs", None])
+def test_a_run_that_fails_is_done_by_the_lanes_other_thread(outputs: str | None) -> None:
+    """So is one whose outputs are not as described: `results` raises."""
+
+    async def play(threads: LaneThreads) -> None:
+        run = Run(lambda: 0 if outputs is None else 1, outputs)
+        got = answer()
+
+        def results(given: Any) -> Any:
+            return given["y"].upper()
+
+        assert run_native(threads, 0, run, [], results, lambda: "told why", got.set_result)
+        assert await got == "told why"
+        assert run.given_back == 1
+
+    played(play)
+
+
+def test_a_lane_computes_for_one_of_its_threads_at_a_time() -> None:
+    async def play(threads: LaneThreads) -> None:
+        begun, may_end = threading.Event(), threading.Event()
+        order: list[str] = []
+
+        def long() -> int:
+            begun.set()
+            may_end.wait(WAIT_S)
+            order.append("native")
+            return 0
+
+        first, second, third = answer(), answer(), answer()
+        assert begin(threads, Run(long), lambda: None, first.set_result)
+        await asyncio.to_thread(begun.wait, WAIT_S)
+        threads.submit(0, lambda: order.append("work"), second.set_result)
+        late = Run(lambda: 0)
+        assert not begin(threads, late, lambda: None, third.set_result), "it would overtake"
+        assert late.given_back == 1
+        threads.run_here(0, lambda: order.append("here"), third.set_result)
+        await asyncio.sleep(0)
+        may_end.set()
+        await asyncio.gather(first, second, third)
+        assert order == ["native", "work", "here"]
+        assert threads.takes_native(0)
+
+    played(play)
+
+
+def test_the_next_run_waits_in_the_lane_and_not_for_the_loop() -> None:
+    async def play(threads: LaneThreads) -> None:
+        first, second = answer(), answer()
+        ran = threading.Event()
+        assert begin(threads, Run(lambda: 0), lambda: None, first.set_result)
+        assert begin(threads, Run(lambda: ran.set() or 0), lambda: None, second.set_result)
+        assert ran.wait(WAIT_S), "while the loop does nothing"
+        assert not first.done()
+        await asyncio.gather(first, second)
+
+    played(play)
+
+
+def test_the_end_of_the_lanes_waits_for_runs_and_their_callers_hear_of_them() -> None:
+    async def play(threads: LaneThreads) -> None:
+        got = answer()
+        run = Run(lambda: 0)
+        assert begin(threads, run, lambda: None, got.set_result)
+        threads.close()
+        assert await got == "outputs"
+        assert run.given_back == 1
+        assert not begin(threads, Run(lambda: 0), lambda: None, print)
+
+    played(play)
