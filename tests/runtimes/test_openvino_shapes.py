@@ -138,7 +138,7 @@ def test_a_graph_takes_its_weights_and_10_mib() -> None:
 
 
 @pytest.mark.parametrize(
-    ("weights", "expected"), [(3 * MIB, True), (26 * MIB, True), (27 * MIB, False)]
+    ("weights", "expected"), [(3 * MIB, True), (54 * MIB, True), (55 * MIB, False)]
 )
 def test_only_models_of_which_four_graphs_fit_get_any(weights: int, expected: bool) -> None:
     assert worth_it(graph_bytes(weights), 256 * MIB) is expected
