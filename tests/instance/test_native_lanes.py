@@ -6,6 +6,7 @@ import asyncio
 import ctypes
 import threading
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -134,14 +135,24 @@ def test_the_next_run_waits_in_the_lane_and_not_for_the_loop() -> None:
     played(play)
 
 
-def test_the_end_of_the_lanes_waits_for_runs_and_their_callers_hear_of_them() -> None:
+def test_lanes_that_end_wait_for_no_run_and_its_caller_hears_of_it() -> None:
+    native_id: list[int] = []
+
     async def play(threads: LaneThreads) -> None:
-        got = answer()
-        run = Run(lambda: 0)
+        got, may_end = answer(), threading.Event()
+
+        def long() -> int:
+            native_id.append(threading.get_native_id())
+            may_end.wait(WAIT_S)
+            return 0
+
+        run = Run(long)
         assert begin(threads, run, lambda: None, got.set_result)
         threads.close()
+        assert not begin(threads, Run(lambda: 0), lambda: None, print)
+        may_end.set()
         assert await got == "outputs"
         assert run.given_back == 1
-        assert not begin(threads, Run(lambda: 0), lambda: None, print)
 
     played(play)
+    assert not Path(f"/proc/self/task/{native_id[0]}").exists(), "its thread has ended"

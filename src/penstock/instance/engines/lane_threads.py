@@ -211,7 +211,7 @@ class LaneThreads(LoopAnswers):
         done(result)
 
     def close(self) -> None:
-        """Threads end after their work so far; native runs are waited for. Idempotent."""
+        """Threads end after their work so far. Idempotent."""
         self._native.close()
         for queue in self._queues:
             queue.put(None)

@@ -62,16 +62,18 @@ class NativeLanes:
         return True
 
     def close(self) -> None:
-        """Waits for open runs; their ends are heard of. Idempotent."""
+        """Takes no more runs. Threads end when no run is open any more: until then the memory that
+        it uses is kept, and its end is heard of. Idempotent."""
         self._lane_class = None
+        if any(self._open.values()):
+            return
         for lane in self._lanes.values():
-            lane.close()
+            lane.close()  # at once: it is idle
+        self._lanes = {}
         if self._wake >= 0:
             self._loop.remove_reader(self._wake)
-            self._ended()
             os.close(self._wake)
             self._wake = -1
-        self._lanes = {}
 
     def _begun(self, lane: int) -> NativeLane | None:
         if self._lane_class is None:
@@ -96,10 +98,12 @@ class NativeLanes:
         self._ended()
 
     def _ended(self) -> None:
-        for lane, native in self._lanes.items():
+        for lane, native in list(self._lanes.items()):
             for ident, status in native.results():
                 runs = self._open[lane]
                 _, ended = runs.pop(ident)
                 if not runs:
                     self._computes[lane].release()
                 ended(status)
+        if self._lane_class is None:
+            self.close()

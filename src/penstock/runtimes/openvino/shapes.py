@@ -10,9 +10,10 @@ wait. So it is another process's work, and its result is kept in the machine's c
 (`shape_blobs.py`); until then the general graph answers. Every copy that is loaded later has all
 these graphs before its first request; taking one over costs 30 ms.
 
-Each graph holds its weights once more, and about 10 MiB; its blob is mapped, once for all copies. So memory is the bound: a quarter of the
-instance's, 256 MiB at most, for all models of the process together. A model gets no such graph if
-four of them would not fit: it is large, its runs are long, and there is little to gain.
+Each graph holds its weights once more, and up to 10 MiB; its blob is mapped, once for all copies.
+So memory is the bound: a quarter of the instance's, 256 MiB at most, for all models of the process
+together. A model gets no such graph if four of them would not fit: it is large, its runs are long,
+and there is little to gain.
 """
 
 from __future__ import annotations
