@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.kit.polling import wait_until
 
 from penstock.instance.engines.lane_threads import LaneThreads, run_native
 from penstock.runtimes.native import native_lane
@@ -50,6 +51,10 @@ def played(play: Callable[[LaneThreads], Awaitable[None]]) -> None:
             threads.close()
 
     asyncio.run(inside())
+
+
+def is_there(native_id: int) -> bool:
+    return Path(f"/proc/self/task/{native_id}").exists()
 
 
 def answer() -> asyncio.Future[Any]:
@@ -153,6 +158,6 @@ def test_lanes_that_end_wait_for_no_run_and_its_caller_hears_of_it() -> None:
         may_end.set()
         assert await got == "outputs"
         assert run.given_back == 1
+        await asyncio.to_thread(wait_until, lambda: not is_there(native_id[0]), "its thread's end")
 
     played(play)
-    assert not Path(f"/proc/self/task/{native_id[0]}").exists(), "its thread has ended"
