@@ -35,6 +35,9 @@ class AtOnce:
     def submit(self, lane: int, work: Callable[[], Any], done: Callable[[Any], None]) -> None:
         done(work())
 
+    def takes_native(self, lane: int) -> bool:
+        return False
+
 
 def engine() -> TextEngine:
     found = detect.detect(overhead.ARTIFACT)
