@@ -7,6 +7,7 @@ import ctypes
 import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ import pytest
 from tests.kit.polling import wait_until
 
 from penstock.instance.engines.lane_threads import LaneThreads, run_native
+from penstock.instance.engines.reshape import ReshapedRuntime, Reshapes
 from penstock.runtimes.native import native_lane
 
 WAIT_S = 10.0
@@ -161,3 +163,11 @@ def test_lanes_that_end_wait_for_no_run_and_its_caller_hears_of_it() -> None:
         await asyncio.to_thread(wait_until, lambda: not is_there(native_id[0]), "its thread's end")
 
     played(play)
+
+
+def test_a_model_whose_tensors_are_reshaped_has_no_native_runs() -> None:
+    """They would take the model's shapes, and requests have others."""
+    inner = SimpleNamespace(native_run=lambda shape: "a run", lanes=1)
+    reshaped = ReshapedRuntime(inner, Reshapes((), (), {}, batched=True))
+    assert reshaped.lanes == 1
+    assert reshaped.native_run is None

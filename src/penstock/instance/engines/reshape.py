@@ -73,6 +73,8 @@ class Reshapes:
 class ReshapedRuntime:
     """A `TensorRuntime` whose tensors have the shapes of requests."""
 
+    native_run = None  #: the runtime's would take its own shapes
+
     def __init__(self, runtime: Any, reshapes: Reshapes) -> None:
         self._runtime = runtime
         self._reshapes = reshapes
