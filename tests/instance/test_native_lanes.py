@@ -5,20 +5,20 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+from tests.kit.played_lanes import WAIT_S, played
 from tests.kit.polling import wait_until
 
 from penstock.instance.engines.lane_threads import LaneThreads, run_native
 from penstock.instance.engines.reshape import ReshapedRuntime, Reshapes
 from penstock.runtimes.native import native_lane
 
-WAIT_S = 10.0
 FUNCTION = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
 
 pytestmark = pytest.mark.skipif(native_lane() is None, reason="built without a C compiler")
@@ -44,17 +44,6 @@ class Run:
         self.given_back += 1
 
 
-def played(play: Callable[[LaneThreads], Awaitable[None]]) -> None:
-    async def inside() -> None:
-        threads = LaneThreads(1, "lane", asyncio.get_running_loop())
-        try:
-            await asyncio.wait_for(play(threads), WAIT_S)
-        finally:
-            threads.close()
-
-    asyncio.run(inside())
-
-
 def is_there(native_id: int) -> bool:
     return Path(f"/proc/self/task/{native_id}").exists()
 
@@ -64,8 +53,9 @@ def answer() -> asyncio.Future[Any]:
 
 
 def begin(threads: LaneThreads, run: Run, otherwise: Callable[[], Any], done: Any) -> bool:
-    inputs = [np.zeros(1)]
-    return run_native(threads, 0, run, inputs, lambda outputs: outputs["y"], otherwise, done)
+    return run_native(
+        threads, 0, run, lambda: [np.zeros(1)], lambda outputs: outputs["y"], otherwise, done
+    )
 
 
 def test_a_run_has_a_thread_of_its_own_and_its_outputs_are_the_answer() -> None:
@@ -94,7 +84,7 @@ def test_a_run_that_fails_is_done_by_the_lanes_other_thread(outputs: str | None)
         def results(given: Any) -> Any:
             return given["y"].upper()
 
-        assert run_native(threads, 0, run, [], results, lambda: "told why", got.set_result)
+        assert run_native(threads, 0, run, list, results, lambda: "told why", got.set_result)
         assert await got == "told why"
         assert run.given_back == 1
 
@@ -161,6 +151,48 @@ def test_lanes_that_end_wait_for_no_run_and_its_caller_hears_of_it() -> None:
         assert await got == "outputs"
         assert run.given_back == 1
         await asyncio.to_thread(wait_until, lambda: not is_there(native_id[0]), "its thread's end")
+
+    played(play)
+
+
+def test_a_run_that_fails_while_the_lanes_end_is_still_done_by_the_other_thread() -> None:
+    async def play(threads: LaneThreads) -> None:
+        got, may_end = answer(), threading.Event()
+        assert begin(
+            threads, Run(lambda: int(may_end.wait(WAIT_S))), lambda: "told", got.set_result
+        )
+        threads.close()
+        may_end.set()
+        assert await got == "told"
+
+    played(play)
+
+
+def test_inputs_that_cannot_be_set_are_left_to_the_other_thread() -> None:
+    async def play(threads: LaneThreads) -> None:
+        run = Run(lambda: 0)
+        assert not run_native(threads, 0, run, lambda: 1 / 0, print, print, print)  # type: ignore[arg-type,return-value]
+        assert run.given_back == 1
+        assert threads.takes_native(0)
+
+    played(play)
+
+
+def test_an_end_that_raises_spoils_no_other() -> None:
+    async def play(threads: LaneThreads) -> None:
+        told: list[object] = []
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _, context: told.append(context["exception"]))
+        error, got, ran = RuntimeError("a caller's"), answer(), threading.Event()
+
+        def raises(_: Any) -> None:
+            raise error
+
+        assert begin(threads, Run(lambda: 0), lambda: None, raises)
+        assert begin(threads, Run(lambda: ran.set() or 0), lambda: None, got.set_result)
+        assert ran.wait(WAIT_S), "both have ended when the loop looks"
+        assert await got == "outputs"
+        assert told == [error]
 
     played(play)
 

@@ -4,23 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable
 from typing import Any
 
+from tests.kit.played_lanes import WAIT_S, played
+
 from penstock.instance.engines.lane_threads import LaneThreads
-
-WAIT_S = 10.0
-
-
-def played(play: Callable[[LaneThreads], Awaitable[None]]) -> None:
-    async def inside() -> None:
-        threads = LaneThreads(1, "lane", asyncio.get_running_loop())
-        try:
-            await play(threads)
-        finally:
-            threads.close()
-
-    asyncio.run(inside())
 
 
 async def outcome(begin: Any, work: Any) -> Any:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import ctypes
 import dataclasses
 import fcntl
+import gc
 import os
 import signal
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -102,6 +104,30 @@ def test_a_lane_has_a_run_under_way_and_one_ahead_and_a_third_is_the_general_gra
     assert ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(again.function)(again.argument) == 0
     assert again.outputs()["y"].tolist() == general.tolist()
     runtime.close()
+
+
+def test_the_memory_of_a_graph_goes_at_once_with_its_last_user(tmp_path: Path) -> None:
+    """Without the collector of circles, which an instance lets run seldom."""
+    graphs = ShapeGraphs(
+        blobs_of(tmp_path / "m", tmp_path / "cache"),
+        lanes=1, size=10, limit=10, memory=GraphMemory(),
+    )  # fmt: skip
+    ask(graphs, 2)
+    used, idle = (graphs.take(((2, 4),)) for _ in range(2))
+    assert used is not None
+    assert idle is not None
+    gone = [weakref.ref(each) for each in (used, idle, used._graph)]
+    idle.give_back()
+    del idle
+    gc.disable()
+    try:
+        graphs.close()
+        assert [each() is None for each in gone] == [False, True, False]
+        used.give_back()
+        del used
+        assert [each() for each in gone] == [None] * 3
+    finally:
+        gc.enable()
 
 
 def test_a_graph_whose_answer_has_no_size_of_its_own_gets_none(tmp_path: Path) -> None:

@@ -212,7 +212,9 @@ class LaneThreads(LoopAnswers):
 
     def close(self) -> None:
         """Threads end after their work so far. Idempotent."""
-        self._native.close()
+        self._native.close(self._end)  # a run that fails is work for the other threads
+
+    def _end(self) -> None:
         for queue in self._queues:
             queue.put(None)
         self._queues = []
@@ -239,14 +241,14 @@ def run_native(
     threads: LaneThreads,
     lane: int,
     run: NativeRun,
-    inputs: Sequence[np.ndarray],
+    inputs: Callable[[], Sequence[np.ndarray]],
     results: Callable[[dict[str, np.ndarray]], Any],
     otherwise: Work,
     done: Done,
 ) -> bool:
     """Runs a batch without the interpreter: `done` gets what `results` makes of its outputs. Where
     the run or `results` fails, the lane's thread does `otherwise`, which says what failed and for
-    whom. False: the lane takes no native run now, and nothing was done."""
+    whom. False: the lane takes no native run now, or `inputs` fails, and nothing was done."""
 
     def ended(status: int) -> None:
         try:
@@ -260,11 +262,16 @@ def run_native(
         else:
             done(outcome)
 
-    run.set(inputs)
-    if threads.submit_native(lane, run, ended):
-        return True
-    run.give_back()
-    return False
+    begun = False
+    try:
+        run.set(inputs())
+        begun = threads.submit_native(lane, run, ended)
+    except Exception:  # the lane's thread meets it again, and says what it is
+        return False
+    finally:
+        if not begun:
+            run.give_back()
+    return begun
 
 
 def _outcome(work: Work) -> Any:

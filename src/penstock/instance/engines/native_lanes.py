@@ -43,6 +43,7 @@ class NativeLanes:
         #: Open runs of each lane: the run, which must stay where it is, and who hears of its end
         self._open: dict[int, dict[int, tuple[NativeRun, Ended]]] = {}
         self._last_id = 0
+        self._closed: Callable[[], None] | None = None  #: to be called when the last run has ended
 
     @property
     def can_be(self) -> bool:
@@ -61,12 +62,18 @@ class NativeLanes:
         native.submit(self._last_id, run.function, run.argument)
         return True
 
-    def close(self) -> None:
-        """Takes no more runs. Threads end when no run is open any more: until then the memory that
-        it uses is kept, and its end is heard of. Idempotent."""
+    def close(self, closed: Callable[[], None]) -> None:
+        """Takes no more runs. When no run is open any more, its threads end and `closed` is called:
+        until then the memory that runs use is kept, and their ends are heard of."""
         self._lane_class = None
-        if any(self._open.values()):
+        self._closed = closed
+        self._close_if_idle()
+
+    def _close_if_idle(self) -> None:
+        closed = self._closed
+        if closed is None or any(self._open.values()):
             return
+        self._closed = None
         for lane in self._lanes.values():
             lane.close()  # at once: it is idle
         self._lanes = {}
@@ -74,6 +81,7 @@ class NativeLanes:
             self._loop.remove_reader(self._wake)
             os.close(self._wake)
             self._wake = -1
+        closed()
 
     def _begun(self, lane: int) -> NativeLane | None:
         if self._lane_class is None:
@@ -104,6 +112,9 @@ class NativeLanes:
                 _, ended = runs.pop(ident)
                 if not runs:
                     self._computes[lane].release()
-                ended(status)
-        if self._lane_class is None:
-            self.close()
+                try:
+                    ended(status)
+                except Exception as error:  # the ends of others are heard of all the same
+                    told = {"message": "a batch's end raised", "exception": error}
+                    self._loop.call_exception_handler(told)
+        self._close_if_idle()

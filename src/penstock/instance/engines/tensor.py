@@ -107,7 +107,9 @@ class TensorEngine(TensorBodies):
         run = self._native(tuple((rows, *shape[1:]) if rows else shape for shape in shapes))
         if run is None:
             return False
-        inputs = _joined(items)
+
+        def inputs() -> list[np.ndarray]:
+            return [array for _, array in prepared(self._runtime.inputs, _joined(items))]
 
         def results(outputs: Tensors) -> Results:
             outcome = self._checked(dict(outputs), rows)
@@ -115,9 +117,8 @@ class TensorEngine(TensorBodies):
                 raise outcome
             return _cut_apart(outcome, items) if len(items) > 1 else [outcome]
 
-        arrays = [array for _, array in prepared(self._runtime.inputs, inputs)]
         alone = partial(self._run_all, lane, items)
-        return run_native(self._threads, lane, run, arrays, results, alone, done)
+        return run_native(self._threads, lane, run, inputs, results, alone, done)
 
     def run_here(
         self, lane: int, items: list[Item], bucket: int, done: Callable[[Results], None]

@@ -298,12 +298,16 @@ class TextEngine:
         run = self._native((shape,) * len(self._runtime.inputs))
         if run is None:
             return False
-        arrays, mask = self._arrays(rows)
+        mask = np.zeros(0)
+
+        def inputs() -> list[np.ndarray]:
+            nonlocal mask
+            arrays, mask = self._arrays(rows)
+            return [arrays[spec.name] for spec in self._runtime.inputs]
 
         def results(outputs: Tensors) -> Results:
             return _apart(self._results(rows, outputs, mask), items)
 
-        inputs = [arrays[spec.name] for spec in self._runtime.inputs]
         alone = partial(self._run_all, lane, items)
         return run_native(self._threads, lane, run, inputs, results, alone, done)
 

@@ -1,4 +1,4 @@
-"""Code in C, built where a compiler is found. Penstock runs without it, and says which it has.
+"""Code in C, built where a compiler is found. Penstock runs without it.
 
 `lane.c`: lanes that run a compiled graph without the interpreter.
 """

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ctypes
 import mmap
+import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
@@ -139,12 +140,12 @@ class FixedRun:
             name: self._view("ov_infer_request_get_output_tensor_by_index", at, dtype)
             for at, (name, dtype) in enumerate(outputs.items())
         }
-        self._home: list[FixedRun] = []
+        self._home: weakref.ref[FreeRuns] | None = None
 
     def set(self, inputs: Sequence[np.ndarray]) -> None:
         """`inputs`: arrays of the graph's shapes, in its order."""
         for view, array in zip(self.inputs, inputs, strict=True):
-            np.copyto(view, array)
+            np.copyto(view, array, casting="unsafe")  # as `astype` does for the general graph
 
     def infer(self) -> None:
         """Blocks, without the interpreter. Raises RuntimeError."""
@@ -154,13 +155,15 @@ class FixedRun:
         """Copies: the next run overwrites them."""
         return {name: view.copy() for name, view in self._outputs.items()}
 
-    def lent_by(self, home: list[FixedRun]) -> None:
-        """`give_back` appends it there."""
-        self._home = home
+    def lent_by(self, home: FreeRuns) -> None:
+        """`give_back` appends it there; where that is gone, the run goes, too, and its memory."""
+        self._home = weakref.ref(home)
 
     def give_back(self) -> None:
         """Whoever took it has the answer, or has none."""
-        self._home.append(self)
+        home = self._home() if self._home is not None else None
+        if home is not None:
+            home.append(self)
 
     def _view(self, getter: str, at: int, dtype: np.dtype[Any]) -> np.ndarray:
         tensor = _made(getter, self._request, ctypes.c_size_t(at))
@@ -183,6 +186,10 @@ class FixedRun:
                 loaded.ov_tensor_free(tensor)
             if self._request:
                 loaded.ov_infer_request_free(self._request)
+
+
+class FreeRuns(list[FixedRun]):
+    """The runs of a graph that nobody has taken. Their memory goes with it."""
 
 
 @contextmanager

@@ -27,7 +27,7 @@ from typing import Any
 
 from penstock import scheduling
 from penstock.core.batching.hot_shapes import HotShapes, Shape
-from penstock.runtimes.openvino.fixed_graphs import FixedRun
+from penstock.runtimes.openvino.fixed_graphs import FixedRun, FreeRuns
 from penstock.runtimes.openvino.shape_blobs import ShapeBlobs, ShapeCompiler
 
 _BYTES_MAX = 256 << 20
@@ -107,7 +107,7 @@ class ShapeGraphs:
         self._count = min(_GRAPHS_MAX, limit // size)
         self._hot = HotShapes(self._count)
         self._lock = threading.Lock()
-        self._runs: dict[Shape, list[FixedRun]] = {}  #: those of each graph that are free
+        self._runs: dict[Shape, FreeRuns] = {}
         self._compiler: ShapeCompiler | None = None
         self._builder: threading.Thread | None = None
         self._closed = False
@@ -197,9 +197,9 @@ class ShapeGraphs:
             self._add(shape, runs)
 
     def _add(self, shape: Shape, runs: list[FixedRun]) -> None:
-        self._runs[shape] = runs
+        free = self._runs[shape] = FreeRuns(runs)
         for run in runs:
-            run.lent_by(runs)
+            run.lent_by(free)
 
     def _compiled(self, shape: Shape) -> list[FixedRun] | None:
         """None: this shape does not fit the model, or its graph could not be compiled."""
