@@ -10,9 +10,11 @@ import itertools
 import json
 import os
 import signal
+import time
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.kit.container_images import (
@@ -32,6 +34,7 @@ from penstock.artifacts.sources.source import ArtifactSettings, ArtifactSource
 from penstock.core.machine.containers import ContainerWallsSpec
 from penstock.errors import ModelError, PenstockError
 from penstock.runtimes.base import LoadContext, Payload, PayloadReply, PayloadRuntime
+from penstock.runtimes.container import engine as engines
 from penstock.runtimes.container.command import (
     MODEL,
     RunSpec,
@@ -154,7 +157,7 @@ async def said(runtime: PayloadRuntime, body: bytes, *, lane: int = 0) -> Payloa
 
 
 async def test_one_that_never_answers_is_given_up_in_time(tmp_path: Path) -> None:
-    never = context(tmp_path, startup_timeout_s=5.0, environment={"PING": "503"})
+    never = context(tmp_path, startup_timeout_s=15.0, environment={"PING": "503"})
     with pytest.raises(ModelError) as caught:
         async with running(never, Heard()):
             pass
@@ -163,6 +166,22 @@ async def test_one_that_never_answers_is_given_up_in_time(tmp_path: Path) -> Non
     assert "the server begins" in caught.value.message, "the log's last lines"
     assert "0.0.0.0:8080" in caught.value.hint
     assert containers_of(tmp_path.name) == []
+
+
+async def test_the_time_that_the_engine_takes_is_part_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else whoever loads it gives up first, and knows nothing of its path of health."""
+    look_into = engines.look_into
+
+    def slowly(*asked: Any) -> Any:
+        time.sleep(3.0)
+        return look_into(*asked)
+
+    monkeypatch.setattr(engines, "look_into", slowly)
+    with pytest.raises(ModelError, match=r"/ping .* was not 200 within 2 s"):
+        async with running(context(tmp_path, startup_timeout_s=2.0), Heard()):
+            pass
 
 
 async def test_its_memory_counts_and_its_attendants_death_is_its_own(tmp_path: Path) -> None:

@@ -88,7 +88,7 @@ class ContainerServer(ForeignServer):
         self._container_pid = 0  #: of its first process; 0 = not known, or ended
 
     async def start(self, environment: Mapping[str, str], walls: Walls | None) -> None:
-        context = self._context
+        context, began = self._context, self._loop.time()
         if not context.description.image:
             raise ModelError(
                 "no-image",
@@ -104,7 +104,7 @@ class ContainerServer(ForeignServer):
         self._attend(spec)
         _held[id(self)] = devices
         try:
-            await self._begin("the container")
+            await self._begin("the container", began)
         except ModelError as error:
             raise await shielded(self._quoting(error)) from None
         finally:

@@ -128,6 +128,7 @@ class ForeignServer(WatchedProcess):
     async def start(self, environment: Mapping[str, str], walls: Walls | None) -> None:
         """Returns once its path of health answers 200. Raises ModelError if the program ended or
         did not become healthy, or if the model names no command."""
+        began = self._loop.time()
         if not self._context.description.command:
             raise ModelError(
                 "no-command",
@@ -143,13 +144,15 @@ class ForeignServer(WatchedProcess):
             found = shutil.which(argv[0], path=environment.get("PATH"))
             argv[0] = self._context.interpreter or found or sys.executable
         self._spawn(argv, _with_programs(environment, self._context.interpreter), model_dir, walls)
-        await self._begin(argv[0])
+        await self._begin(argv[0], began)
 
-    async def _begin(self, program: str) -> None:
-        """Waits until what was spawned is healthy. Raises ModelError; then it has ended."""
+    async def _begin(self, program: str, began: float) -> None:
+        """Waits until what was spawned is healthy. Its time counts from `began`, when its start was
+        asked for: whoever loads it counts from there. Raises ModelError; then it has ended."""
         timeout_s = self._context.startup_timeout_s
         try:
-            await asyncio.wait_for(self._until_healthy(program), timeout_s)
+            left_s = began + timeout_s - self._loop.time()
+            await asyncio.wait_for(self._until_healthy(program), max(0.0, left_s))
         except TimeoutError:
             await shielded(self.close())
             raise ModelError(
