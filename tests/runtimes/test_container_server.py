@@ -175,12 +175,12 @@ async def test_the_time_that_the_engine_takes_is_part_of_its_own(
     look_into = engines.look_into
 
     def slowly(*asked: Any) -> Any:
-        time.sleep(3.0)
+        time.sleep(9.0)
         return look_into(*asked)
 
     monkeypatch.setattr(engines, "look_into", slowly)
-    with pytest.raises(ModelError, match=r"/ping .* was not 200 within 2 s"):
-        async with running(context(tmp_path, startup_timeout_s=2.0), Heard()):
+    with pytest.raises(ModelError, match=r"/ping .* was not 200 within 8 s"):
+        async with running(context(tmp_path, startup_timeout_s=8.0), Heard()):
             pass
 
 
