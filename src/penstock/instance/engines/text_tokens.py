@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol
@@ -18,6 +18,7 @@ from weakref import WeakValueDictionary
 
 from penstock.artifacts.description.description import Tokenizer
 from penstock.errors import CallerError, ModelError
+from penstock.instance.engines.word_tokens import WordTokens, words_of
 from penstock.runtimes.tokenizer_file import CHARACTERS_PER_TOKEN_MAX, open_tokenizer_file
 
 #: Longer lists of texts are tokenized in portions of this many characters, so that one portion's
@@ -51,7 +52,8 @@ class TextTokenizer:
     """
 
     __slots__ = (
-        "__weakref__", "_characters_max", "_tokenizer", "decode", "tokens_max", "vocabulary",
+        "__weakref__", "_characters_max", "_frames", "_tokenizer", "_words", "decode",
+        "tokens_max", "vocabulary",
     )  # fmt: skip
 
     def __init__(self, tokenizer: Any, tokens_max: int) -> None:
@@ -60,9 +62,57 @@ class TextTokenizer:
         self._characters_max = CHARACTERS_PER_TOKEN_MAX * tokens_max
         self.decode = tokenizer.decode
         self.vocabulary = int(tokenizer.get_vocab_size(with_added_tokens=True))
+        self._words: WordTokens | None = None
+        self._frames: Mapping[int, TokenFrame | None] = {}  #: by the number of a row's texts
+
+    def learn_words(self, *, pairs: bool) -> None:
+        """From now on texts get the tokens of their words, where the tokenizer's rules allow it."""
+        counts = (1, 2) if pairs else (1,)
+        frames = {count: frame_of(self, count, self.tokens_max) for count in counts}
+        self._words = words_of(self._tokenizer, self.tokens_max)
+        self._frames = frames
 
     def encode_batch(self, texts: Sequence[Any]) -> Sequence[Any]:
         """Texts, or pairs of texts, as objects with `ids` and `type_ids`, in the same order."""
+        if self._words is None:
+            return self._encoded(texts)
+        return self._with_words(texts, self._of_words, self._encoded)
+
+    def _of_words(self, text: Any) -> Tokens | None:
+        """A row from words; None where the library has to be asked."""
+        parts = (text,) if isinstance(text, str) else text
+        frame = self._frames.get(len(parts))
+        if frame is None:
+            return None
+        rows = []
+        count = frame.tokens
+        for part in parts:
+            row = self._plain_words(part)
+            if row is None:
+                return None
+            count += len(row)
+            rows.append(row)
+        return Tokens(*frame.filled(rows)) if count <= self.tokens_max else None
+
+    def _plain_words(self, text: str) -> list[int] | None:
+        assert self._words is not None
+        return self._words.ids(text) if len(text) <= self._characters_max else None
+
+    @staticmethod
+    def _with_words(
+        texts: Sequence[Any],
+        of_words: Callable[[Any], Any],
+        library: Callable[[Sequence[Any]], Sequence[Any]],
+    ) -> Sequence[Any]:
+        """What words make of the texts, and the library of all others."""
+        rows = [of_words(text) for text in texts]
+        rest = [at for at, row in enumerate(rows) if row is None]
+        if rest:
+            for at, row in zip(rest, library([texts[at] for at in rest]), strict=True):
+                rows[at] = row
+        return rows
+
+    def _encoded(self, texts: Sequence[Any]) -> Sequence[Any]:
         if len(texts) == 1 and _characters(texts[0]) <= _CHARACTERS_KEPT:
             # For a batch the library leaves it, and waits for it again: longer than a text takes.
             [text] = texts
@@ -129,6 +179,11 @@ class TextTokenizer:
 
     def plain(self, texts: Sequence[str]) -> list[list[int]]:
         """Tokens of texts without special ones."""
+        if self._words is None:
+            return self._encoded_plain(texts)
+        return list(self._with_words(texts, self._plain_words, self._encoded_plain))
+
+    def _encoded_plain(self, texts: Sequence[str]) -> list[list[int]]:
         encode = self._tokenizer.encode_batch_fast
         return [
             each.ids
@@ -196,7 +251,9 @@ def _opened(model_dir: Path, spec: Tokenizer, tokens_max: int, *, pairs: bool) -
             hint="Raise tokenizer.tokens_max in model.yaml, or export the model for longer texts.",
         )
     tokenizer.enable_truncation(max_length=tokens_max)
-    return TextTokenizer(tokenizer, tokens_max)
+    opened = TextTokenizer(tokenizer, tokens_max)
+    opened.learn_words(pairs=pairs)
+    return opened
 
 
 def _digest(file: Path) -> bytes:
