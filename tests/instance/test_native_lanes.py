@@ -6,6 +6,7 @@ import asyncio
 import ctypes
 import threading
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -102,19 +103,72 @@ def test_a_lane_computes_for_one_of_its_threads_at_a_time() -> None:
             order.append("native")
             return 0
 
-        first, second, third = answer(), answer(), answer()
+        first, second, third, fourth = answer(), answer(), answer(), answer()
+        second_done = threading.Event()
+
+        def last() -> None:
+            second_done.wait(WAIT_S)
+            order.append("here")
+
         assert begin(threads, Run(long), lambda: None, first.set_result)
         await asyncio.to_thread(begun.wait, WAIT_S)
         threads.submit(0, lambda: order.append("work"), second.set_result)
-        late = Run(lambda: 0)
-        assert not begin(threads, late, lambda: None, third.set_result), "it would overtake"
-        assert late.given_back == 1
-        threads.run_here(0, lambda: order.append("here"), third.set_result)
+        threads.run_here(0, last, third.set_result)
         await asyncio.sleep(0)
+        behind = Run(lambda: order.append("behind") or 0)
+        assert begin(threads, behind, lambda: order.append("not run"), fourth.set_result)
         may_end.set()
-        await asyncio.gather(first, second, third)
-        assert order == ["native", "work", "here"]
-        assert threads.takes_native(0)
+        await second
+        second_done.set()
+        await asyncio.gather(first, third, fourth)
+        assert order == ["native", "work", "here", "behind"]
+        assert behind.given_back == 1
+
+    played(play)
+
+
+def test_a_lane_that_always_has_a_batch_ahead_leaves_the_other_thread_after_one() -> None:
+    """One batch without a graph, and then each has one."""
+
+    async def play(threads: LaneThreads) -> None:
+        ran = threading.Event()
+        work, *runs = [answer() for _ in range(4)]
+        where: list[int] = []
+
+        def run() -> Run:
+            return Run(lambda: where.append(threading.get_native_id()) or 0)
+
+        threads.submit(0, lambda: ran.wait(WAIT_S), work.set_result)
+        assert begin(threads, run(), lambda: None, runs[0].set_result)
+        ran.set()
+        for done, following in pairwise([work, *runs]):
+            await done
+            if following is not runs[0]:
+                assert begin(threads, run(), lambda: None, following.set_result)
+        await runs[-1]
+        assert len(set(where)) == 1
+        assert len(where) == len(runs)
+
+    played(play)
+
+
+@pytest.mark.parametrize("closes", ["the lanes", "a run that can't begin"])
+def test_a_run_behind_work_that_never_begins_is_done_by_the_other_thread(
+    closes: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def play(threads: LaneThreads) -> None:
+        may_end, first, second = threading.Event(), answer(), answer()
+        threads.submit(0, lambda: may_end.wait(WAIT_S), first.set_result)
+        run = Run(lambda: 0)
+        assert begin(threads, run, lambda: "told", second.set_result)
+        if closes == "the lanes":
+            threads.close()
+        else:
+            monkeypatch.setattr(threads._native, "submit", lambda *_: False)
+        may_end.set()
+        assert await first
+        assert await second == "told"
+        assert run.given_back == 1
 
     played(play)
 
@@ -173,7 +227,7 @@ def test_inputs_that_cannot_be_set_are_left_to_the_other_thread() -> None:
         run = Run(lambda: 0)
         assert not run_native(threads, 0, run, lambda: 1 / 0, print, print, print)  # type: ignore[arg-type,return-value]
         assert run.given_back == 1
-        assert threads.takes_native(0)
+        assert threads.takes_native
 
     played(play)
 

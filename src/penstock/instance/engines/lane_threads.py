@@ -25,7 +25,7 @@ import numpy as np
 
 from penstock import scheduling
 from penstock.errors import PenstockError
-from penstock.instance.engines.native_lanes import NativeLanes
+from penstock.instance.engines.native_lanes import NOT_RUN, Ended, NativeLanes
 from penstock.runtimes.base import LaneListener, NativeRun
 
 _NAME = "\0penstock-core-"
@@ -164,6 +164,9 @@ class LaneThreads(LoopAnswers):
         self._queues: list[SimpleQueue[tuple[Work, Done] | None]] = []
         self._computes = [threading.Lock() for _ in range(count)]  #: whoever does a lane's work
         self._submitted = [0] * count  #: works of `submit` that are not done yet
+        #: Native runs behind them, of each lane. Were they refused, a lane that always has a batch
+        #: ahead would not leave Python's thread again.
+        self._behind: list[deque[tuple[NativeRun, Ended]]] = [deque() for _ in range(count)]
         self._native = NativeLanes(loop, self._computes, cores)
         self._threads: list[threading.Thread] = []
         for lane in range(count):
@@ -184,15 +187,29 @@ class LaneThreads(LoopAnswers):
 
     def _did(self, lane: int, done: Done, result: Any) -> None:
         self._submitted[lane] -= 1
+        if not self._submitted[lane]:
+            self._begin_behind(lane)
         done(result)
 
-    def takes_native(self, lane: int) -> bool:
-        """False: `submit_native` would do nothing. Runs don't overtake work of `submit`."""
-        return self._native.can_be and not self._submitted[lane]
+    @property
+    def takes_native(self) -> bool:
+        """False: `submit_native` would do nothing."""
+        return self._native.can_be
 
-    def submit_native(self, lane: int, run: NativeRun, ended: Callable[[int], None]) -> bool:
-        """`ended` gets what the run's function returned. False: nothing was done, call `submit`."""
-        return self.takes_native(lane) and self._native.submit(lane, run, ended)
+    def submit_native(self, lane: int, run: NativeRun, ended: Ended) -> bool:
+        """`ended` gets what the run's function returned, or `NOT_RUN`. It begins when the work of
+        `submit` before it is done. False: nothing was done, call `submit`."""
+        if self.takes_native and self._submitted[lane]:
+            self._behind[lane].append((run, ended))
+            return True
+        return self.takes_native and self._native.submit(lane, run, ended)
+
+    def _begin_behind(self, lane: int) -> None:
+        behind = self._behind[lane]
+        while behind:
+            run, ended = behind.popleft()
+            if not self._native.submit(lane, run, ended):
+                ended(NOT_RUN)
 
     def run_here(self, lane: int, work: Work, done: Done) -> None:
         """For work that is shorter than the way to the lane's thread and back: on the loop, once it
@@ -212,6 +229,10 @@ class LaneThreads(LoopAnswers):
 
     def close(self) -> None:
         """Threads end after their work so far. Idempotent."""
+        for behind in self._behind:
+            while behind:
+                _, ended = behind.popleft()
+                ended(NOT_RUN)
         self._native.close(self._end)  # a run that fails is work for the other threads
 
     def _end(self) -> None:

@@ -13,7 +13,7 @@ import asyncio
 import os
 import threading
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from penstock.runtimes.base import NativeRun
 from penstock.runtimes.native import native_lane
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from penstock.runtimes.native.lane import NativeLane
 
 Ended = Callable[[int], None]
+#: What `Ended` gets of a run that never began; functions return their library's own codes.
+NOT_RUN: Final = -(2**31)
 
 
 class NativeLanes:

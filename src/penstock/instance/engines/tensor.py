@@ -97,7 +97,7 @@ class TensorEngine(TensorBodies):
 
     def _run_native(self, lane: int, items: list[Item], done: Callable[[Results], None]) -> bool:
         """Whether the batch runs without the interpreter; not where no graph has its shape."""
-        if self._native is None or self.rows_fixed or not self._threads.takes_native(lane):
+        if self._native is None or self.rows_fixed or not self._threads.takes_native:
             return False
         if len(items) > 1 and len(groups_of_one_shape(items)) > 1:
             return False

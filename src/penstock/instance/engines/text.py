@@ -291,7 +291,7 @@ class TextEngine:
 
     def _run_native(self, lane: int, items: list[Item], done: Callable[[Results], None]) -> bool:
         """Whether the batch runs without the interpreter; not where no graph has its shape."""
-        if self._native is None or not self._threads.takes_native(lane):
+        if self._native is None or not self._threads.takes_native:
             return False
         rows = self._joined([item.data for item in items]) if len(items) > 1 else items[0].data
         shape = (self._padded_rows(len(rows.ids)), self._width(max(1, *map(len, rows.ids))))
