@@ -9,6 +9,7 @@ import gc
 import os
 import signal
 import weakref
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from tests.kit.polling import wait_until
 
 from penstock.artifacts.detection.detect import detect
 from penstock.runtimes.base import LoadContext
+from penstock.runtimes.openvino import runtime as openvino_runtime
 from penstock.runtimes.openvino import shape_compiler
 from penstock.runtimes.openvino.runtime import OpenVinoRuntime
 from penstock.runtimes.openvino.shape_blobs import ShapeBlobs, ShapeCompiler
@@ -36,7 +38,12 @@ MIB = 1 << 20
 
 
 def runtime_of(
-    folder: Path, *, cache: Path | None = None, lanes: int = 1, memory_bytes_max: int = 0
+    folder: Path,
+    *,
+    cache: Path | None = None,
+    lanes: int = 1,
+    memory_bytes_max: int = 0,
+    log: Callable[[str], None] = lambda line: None,
 ) -> OpenVinoRuntime:
     detected = detect(folder)
     return OpenVinoRuntime(
@@ -48,6 +55,7 @@ def runtime_of(
             variant_name="v",
             cores=1.0,
             memory_bytes_max=memory_bytes_max,
+            log=log,
         )
     )
 
@@ -68,6 +76,17 @@ def test_a_frequent_shape_gets_a_graph_that_answers_as_the_general_one(tmp_path:
     assert runtime.run(0, {"x": rows})["y"].tolist() == general.tolist()
     assert runtime.run(0, {"x": rows[:1]})["y"].tolist() == general[:1].tolist()
     runtime.close()
+
+
+@pytest.mark.parametrize("built", [True, False])
+def test_a_model_says_when_its_lanes_are_the_slow_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, built: bool
+) -> None:
+    monkeypatch.setattr(openvino_runtime, "native_lane", lambda: object if built else None)
+    lines: list[str] = []
+    runtime_of(model_files.affine(tmp_path / "m"), log=lines.append).close()
+    assert len(lines) == (0 if built else 1)
+    assert all("install a C compiler" in line for line in lines)
 
 
 def test_an_answer_stays_as_it_is_when_the_graph_runs_again(tmp_path: Path) -> None:

@@ -38,6 +38,7 @@ from penstock.artifacts.files.onnx_header import operators_of
 from penstock.core.batching.hot_shapes import Shape
 from penstock.errors import ModelError
 from penstock.runtimes.base import LoadContext, NativeRun, OperatorsMissingError, Tensors
+from penstock.runtimes.native import native_lane
 from penstock.runtimes.openvino.fixed_graphs import FixedRun, library
 from penstock.runtimes.openvino.shape_blobs import ShapeBlobs
 from penstock.runtimes.openvino.shapes import (
@@ -204,6 +205,11 @@ class OpenVinoRuntime:
         model, _ = read_model(path, rows_max)
         if model.get_variables():
             return None
+        if native_lane() is None:
+            context.log(
+                "lanes: the code in C was not built here, so answers take up to twice as long "
+                "under load; install a C compiler and Python's headers, then Penstock again"
+            )
         blobs = FileBlobs(path, context.cache_dir, batch_freed=rows_max >= 1)
         shapes = ShapeBlobs(
             path,
