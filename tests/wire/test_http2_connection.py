@@ -152,6 +152,20 @@ def test_large_answers_are_cut_into_frames_and_blocks_into_fragments() -> None:
     ]
 
 
+def test_an_answer_is_made_for_the_settings_of_its_reader() -> None:
+    connection = started()
+    sizes = frames.settings({frames.MAX_FRAME_SIZE: 20_000, frames.HEADER_TABLE_SIZE: 0})
+    received(connection, sizes, get())
+    connection.take_output()
+    connection.send_headers(1, OK)
+    connection.send_data(1, bytes(20_001))
+    assert [(kind, p[:2], len(p)) for kind, _, _, p in frames_of(connection.take_output())] == [
+        (frames.HEADERS, b"\x20\x88", 2),
+        (frames.DATA, b"\0\0", 20_000),
+        (frames.DATA, b"\0", 1),
+    ]
+
+
 @pytest.mark.parametrize(
     "field",
     [(b"x", b"a\r\nb"), (b"x", b"\0"), (b"X", b"a"), (b"x", b" a"), (b"connection", b"close")],
@@ -454,6 +468,7 @@ MALFORMED: list[tuple[str, str, list[Field]]] = [
     ("8.3.1", "neither authority nor host", GET[:3]),
     ("8.3.1", "user information", [*GET[:3], (b":authority", b"user@a")]),
     ("8.3.1", "an authority with a path", [*GET[:3], (b":authority", b"a/b")]),
+    ("8.3.1", "user information in host", [*GET[:3], (b"host", b"user@a")]),
     ("8.3.1", "host beside another authority", _head((b"host", b"b"))),
     ("8.5", "CONNECT with a path", [(b":method", b"CONNECT"), GET[2], GET[3]]),
     ("8.5", "CONNECT with a scheme", [(b":method", b"CONNECT"), GET[1], GET[3]]),
@@ -604,6 +619,11 @@ IGNORED = [
     ("5.1", "RST_STREAM of a stream that was reset", get() + 2 * frames.rst_stream(1, 8)),
     ("5.5", "an unknown frame", frame(22, 0xFF, 99, b"abc")),
     ("6.5.2", "an unknown setting", _setting(0xFF, 1)),
+    ("6.5.2", "ENABLE_PUSH", _setting(2, 1)),
+    ("6.5.2", "the largest window", _setting(4, 2**31 - 1)),
+    ("6.5.2", "the smallest frame size", _setting(5, 2**14)),
+    ("6.5.2", "the largest frame size", _setting(5, 2**24 - 1)),
+    ("6.9.1", "the largest window", frames.window_update(0, 2**31 - 1 - 65_535)),
     ("6.9", "the reserved bit of an increment", frame(8, 0, 0, _u32(2**31 + 1))),
 ]
 

@@ -22,6 +22,12 @@ _AWS = tuple(
         *("json_edges", "validate_edges", "faults"),
     )
 )
+_HPACK = ("wire/test_http2_hpack.py", "wire/test_http2_oracle.py")
+_HTTP2 = (
+    "wire/test_http2_connection.py",
+    "wire/test_http2_floods.py",
+    "wire/test_http2_oracle.py",
+)
 _HTTP = (
     "gateway/test_answer_pipeline.py",
     "gateway/test_asgi.py",
@@ -438,6 +444,18 @@ TESTS_OF: dict[str, tuple[str, ...]] = {
         "wire/test_stall.py",
     ),
     "wire/grpc_health.py": ("api/test_oip_grpc_health.py",),
+    "wire/grpc_messages.py": ("wire/test_grpc_messages.py",),
+    "wire/http2/allowance.py": _HTTP2,
+    "wire/http2/connection.py": _HTTP2,
+    "wire/http2/control_frames.py": _HTTP2,
+    "wire/http2/events.py": _HTTP2,
+    "wire/http2/frames.py": ("wire/test_http2_frames.py", *_HTTP2),
+    "wire/http2/hpack.py": _HPACK,
+    "wire/http2/huffman.py": _HPACK,
+    "wire/http2/receiving.py": _HTTP2,
+    "wire/http2/request_head.py": _HTTP2,
+    "wire/http2/spec.py": _HTTP2,
+    "wire/http2/state.py": _HTTP2,
     "wire/http_client.py": ("wire/test_http_client.py", "wire/test_http_pool.py"),
     "wire/http_pool.py": ("wire/test_http_pool.py",),
     "wire/model_config_fields.py": ("wire/test_oip_messages.py",),

@@ -27,4 +27,5 @@ class FloodAllowance:
         return True
 
     def earn(self, count: int) -> None:
-        self.left = min(self._burst, self.left + count)
+        left = self.left + count
+        self.left = left if left < self._burst else self._burst

@@ -91,6 +91,7 @@ class HpackDecoder:
         Raises HpackError, FieldsTooLarge (later blocks can be decoded), FieldsFarTooLarge.
         """
         fields: list[Field] = []
+        table = self._table
         list_bytes = 0
         stop_bytes = REFUSED_LISTS_MAX * self._list_bytes_max
         if len(block) > stop_bytes:
@@ -103,7 +104,14 @@ class HpackDecoder:
                 at += 1
                 if index == 0x7F:
                     index, at = _integer(block, at, 0x7F)
-                field = STATIC_TABLE[index] if 0 < index <= _STATIC_LAST else self._entry(index)
+                if index > _STATIC_LAST:
+                    if index - _STATIC_LAST > len(table):
+                        raise HpackError(f"no entry {index}")
+                    field = table[_STATIC_LAST - index]  # the newest comes first (2.3.3)
+                elif index:
+                    field = STATIC_TABLE[index]
+                else:
+                    raise HpackError("no entry 0")
             elif byte >= 0x40:  # literal that joins the table (6.2.1)
                 field, at = self._literal(block, at, 0x3F)
                 self._insert(field)
@@ -127,12 +135,6 @@ class HpackDecoder:
             raise FieldsTooLarge
         return fields
 
-    def _entry(self, index: int) -> Field:
-        """An entry of the dynamic table, whose indices follow the static one's (2.3.3)."""
-        if not _STATIC_LAST < index <= _STATIC_LAST + len(self._table):
-            raise HpackError(f"no entry {index}")
-        return self._table[_STATIC_LAST - index]
-
     def _literal(self, block: bytes, at: int, prefix: int) -> tuple[Field, int]:
         """The field at `at`, whose name is indexed or literal (6.2), and where it ends."""
         index = block[at] & prefix
@@ -142,7 +144,12 @@ class HpackDecoder:
         else:
             if index == prefix:
                 index, at = _integer(block, at, prefix)
-            name = (STATIC_TABLE[index] if index <= _STATIC_LAST else self._entry(index))[0]
+            if index <= _STATIC_LAST:
+                name = STATIC_TABLE[index][0]
+            elif index - _STATIC_LAST <= len(self._table):
+                name = self._table[_STATIC_LAST - index][0]
+            else:
+                raise HpackError(f"no entry {index}")
         value, at = _string(block, at)
         return (name, value), at
 

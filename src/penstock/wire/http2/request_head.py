@@ -18,8 +18,9 @@ _NAME: Final = re.compile(rb"[a-z0-9!#$%&'*+\-.^_`|~]+")
 #: No control characters but tabs, and no space at either end (8.2.1; RFC 9110, 5.5).
 _VALUE: Final = re.compile(rb"(?:[!-~\x80-\xff][\t -~\x80-\xff]*)?")
 _TOKEN: Final = re.compile(rb"[A-Za-z0-9!#$%&'*+\-.^_`|~]+")
-#: Visible characters, and those beyond ASCII, which servers let pass; no fragment (8.3.1).
-_PATH: Final = re.compile(rb"/[!\"$-~\x80-\xff]*")
+#: Visible characters, and those beyond ASCII, which servers let pass; no fragment (8.3.1). A star
+#: stands for the server (of OPTIONS alone).
+_PATH: Final = re.compile(rb"/[!\"$-~\x80-\xff]*|\*")
 _SCHEME: Final = re.compile(rb"[A-Za-z][A-Za-z0-9+\-.]*")
 #: Neither user information (8.3.1) nor what would begin another part of a URL.
 _AUTHORITY: Final = re.compile(rb"[A-Za-z0-9\-._~%!$&'()*+,;=:\[\]]*")
@@ -29,7 +30,13 @@ _LENGTH: Final = re.compile(rb"[0-9]{1,18}")
 _CONNECTION_FIELDS: Final = frozenset(
     (b"connection", b"keep-alive", b"proxy-connection", b"transfer-encoding", b"upgrade")
 )
-_PSEUDO: Final = frozenset((b":method", b":scheme", b":authority", b":path"))
+#: What the value of a pseudo field must be (8.3.1)
+_PSEUDO: Final = {
+    b":method": _TOKEN,
+    b":scheme": _SCHEME,
+    b":authority": _AUTHORITY,
+    b":path": _PATH,
+}
 
 # What is known about a field
 _PLAIN: Final = 0
@@ -145,12 +152,16 @@ class HeadReader:
         kind = _OF_NAME.get(name, _PLAIN)
         if name in _PSEUDO:
             kind = _IS_PSEUDO
+            if not _PSEUDO[name].fullmatch(value):
+                raise MalformedRequest(f"a {name.decode()[1:]} that is none")
         elif not _NAME.fullmatch(name):
             raise MalformedRequest(f"a field name that is none: {name[:40]!r}")
         elif name in _CONNECTION_FIELDS:
             raise MalformedRequest(f"a field of HTTP/1.1 connections: {name.decode()}")
         elif name == b"te" and value.lower() != b"trailers":
             raise MalformedRequest("te is not trailers")  # 8.2.2
+        elif kind == _IS_HOST and not _AUTHORITY.fullmatch(value):
+            raise MalformedRequest("a host that is none")
         elif kind == _IS_LENGTH and not _LENGTH.fullmatch(value):
             raise MalformedRequest("content-length is no length")
         if not _VALUE.fullmatch(value) or value[-1:] in (b" ", b"\t"):
@@ -166,27 +177,25 @@ def _request(
     pseudo: dict[bytes, bytes], fields: tuple[Field, ...], host: bytes | None, length: int
 ) -> Http2RequestHead:
     """By the rules for pseudo fields (8.3.1)."""
-    method = pseudo.get(b":method", b"")
-    if not _TOKEN.fullmatch(method):
-        raise MalformedRequest("no method, or one that is no token")
+    method = pseudo.get(b":method")
+    if method is None:
+        raise MalformedRequest("no method")
     authority = pseudo.get(b":authority")
     if authority is None:
         authority = host or b""
-    elif host is not None and host.lower() != authority.lower():
+    elif host is not None and host != authority and host.lower() != authority.lower():
         raise MalformedRequest("host differs from :authority")
-    if not _AUTHORITY.fullmatch(authority):
-        raise MalformedRequest("an authority that is none")
     path, scheme = pseudo.get(b":path"), pseudo.get(b":scheme")
     if method == b"CONNECT":  # 8.5
         if path is not None or scheme is not None or not authority:
             raise MalformedRequest("CONNECT has an authority, and neither path nor scheme")
         return Http2RequestHead(method, b"", authority, b"", fields, length)
-    if scheme is None or not _SCHEME.fullmatch(scheme):
-        raise MalformedRequest("no scheme, or one that is none")
+    if scheme is None or path is None:
+        raise MalformedRequest("no scheme, or no path")
     if not authority and scheme in (b"http", b"https"):  # RFC 9110, 4.2.1
         raise MalformedRequest("neither authority nor host")
-    if path is None or not (_PATH.fullmatch(path) or (path == b"*" and method == b"OPTIONS")):
-        raise MalformedRequest("no path, or one that is none")
+    if path == b"*" and method != b"OPTIONS":
+        raise MalformedRequest("a star that is not OPTIONS'")
     return Http2RequestHead(method, path, authority, scheme, fields, length)
 
 
