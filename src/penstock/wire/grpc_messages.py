@@ -1,0 +1,152 @@
+"""What gRPC writes into HTTP/2: messages within bodies, deadlines, texts of a status.
+
+Source: gRPC over HTTP/2 (grpc/grpc, doc/PROTOCOL-HTTP2.md) and its compression (compression.md).
+A message is a byte that says whether it is compressed, its length as u32, big endian, and its
+bytes; frames of a body may cut it anywhere.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+import zlib
+from typing import Final
+
+# Statuses that this module decides (grpc/grpc, doc/statuscodes.md)
+RESOURCE_EXHAUSTED: Final = 8
+UNIMPLEMENTED: Final = 12
+INTERNAL: Final = 13
+
+#: zlib's window bits by the name of an encoding; gRPC's `deflate` is zlib's format (RFC 1950).
+_WINDOW_BITS: Final = {b"gzip": 31, b"deflate": 15}
+#: The value of `grpc-accept-encoding`.
+ENCODINGS: Final = b"identity, deflate, gzip"
+_IDENTITY: Final = b"identity"
+
+_HEAD: Final = struct.Struct(">BI")
+_TIMEOUT: Final = re.compile(rb"([0-9]{1,8})([HMSmun])")
+_UNIT_S: Final = {b"H": 3_600.0, b"M": 60.0, b"S": 1.0, b"m": 1e-3, b"u": 1e-6, b"n": 1e-9}
+#: What stays in a status message: printable ASCII but `%`, and no space at an end, where HTTP would
+#: strip it.
+_ESCAPED: Final = re.compile(rb"[^ -$&-~]|^ | $")
+_ESCAPE: Final = re.compile(rb"%([0-9A-Fa-f]{2})")
+
+
+class GrpcFault(Exception):
+    """The call ends with `status`, and `words` as its message."""
+
+    def __init__(self, status: int, words: str) -> None:
+        super().__init__(words)
+        self.status = status
+        self.words = words
+
+
+class GrpcMessageSplitter:
+    """The messages of one body."""
+
+    __slots__ = ("_encoding", "_message_bytes_max", "_needed", "_rest")
+
+    def __init__(self, message_bytes_max: int, encoding: bytes = _IDENTITY) -> None:
+        """`message_bytes_max`: of a message, as sent and inflated. `encoding`: `grpc-encoding`.
+
+        Raises GrpcFault: an unknown encoding; the answer's `grpc-accept-encoding` names the others.
+        """
+        if encoding != _IDENTITY and encoding not in _WINDOW_BITS:
+            raise GrpcFault(UNIMPLEMENTED, f"unknown grpc-encoding {encoding[:40]!r}")
+        self._encoding = encoding
+        self._message_bytes_max = message_bytes_max
+        self._rest = bytearray()
+        self._needed = _HEAD.size  #: bytes with which the first message of `_rest` goes on
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """The messages that `data` completes. Raises GrpcFault: too large, or broken."""
+        rest = self._rest
+        if not rest:
+            messages, end = self._messages(memoryview(data))
+            rest += memoryview(data)[end:]
+            return messages
+        rest += data
+        if len(rest) < self._needed:
+            return []
+        with memoryview(rest) as view:
+            messages, end = self._messages(view)
+        del rest[:end]
+        return messages
+
+    def finish(self) -> None:
+        """The body has ended. Raises GrpcFault where a message is incomplete."""
+        if self._rest:
+            raise GrpcFault(INTERNAL, "the request ends within a message")
+
+    def _messages(self, view: memoryview) -> tuple[list[bytes], int]:
+        messages: list[bytes] = []
+        at = 0
+        self._needed = _HEAD.size
+        while len(view) - at >= _HEAD.size:
+            compressed, size = _HEAD.unpack_from(view, at)
+            if size > self._message_bytes_max:
+                raise _too_large(size, self._message_bytes_max)
+            if compressed > 1 or (compressed and self._encoding == _IDENTITY):
+                raise GrpcFault(INTERNAL, f"a compressed flag of {compressed} without an encoding")
+            end = at + _HEAD.size + size
+            if end > len(view):
+                self._needed = _HEAD.size + size
+                break
+            message = bytes(view[at + _HEAD.size : end])
+            if compressed:
+                message = _decompressed(message, self._encoding, self._message_bytes_max)
+            messages.append(message)
+            at = end
+        return messages, at
+
+
+def _too_large(size: int, size_max: int) -> GrpcFault:
+    return GrpcFault(RESOURCE_EXHAUSTED, f"a message of {size} bytes, larger than {size_max}")
+
+
+def _decompressed(message: bytes, encoding: bytes, size_max: int) -> bytes:
+    inflater = zlib.decompressobj(_WINDOW_BITS[encoding])
+    try:
+        whole = inflater.decompress(message, size_max + 1)
+    except zlib.error as error:
+        raise GrpcFault(INTERNAL, f"a message that is not {encoding.decode()}") from error
+    if len(whole) > size_max:
+        raise GrpcFault(RESOURCE_EXHAUSTED, f"a message that inflates beyond {size_max} bytes")
+    if not inflater.eof or inflater.unused_data:
+        raise GrpcFault(INTERNAL, f"a message that is not one whole {encoding.decode()} stream")
+    return whole
+
+
+def framed_message(message: bytes, encoding: bytes = _IDENTITY) -> bytes:
+    """One message of a body, compressed unless `encoding` is `identity`."""
+    if encoding == _IDENTITY:
+        return _HEAD.pack(0, len(message)) + message
+    deflater = zlib.compressobj(wbits=_WINDOW_BITS[encoding])
+    packed = deflater.compress(message) + deflater.flush()
+    return _HEAD.pack(1, len(packed)) + packed
+
+
+def accepted_encoding(value: bytes) -> bytes:
+    """The encoding of answers to a client with this `grpc-accept-encoding`; gzip before deflate."""
+    names = {name.strip() for name in value.split(b",")}
+    return next((name for name in _WINDOW_BITS if name in names), _IDENTITY)
+
+
+def timeout_s(value: bytes) -> float:
+    """Seconds of a `grpc-timeout`: up to eight digits and a unit. Raises GrpcFault."""
+    found = _TIMEOUT.fullmatch(value)
+    if found is None:
+        raise GrpcFault(INTERNAL, f"a grpc-timeout that is none: {value[:40]!r}")
+    return int(found[1]) * _UNIT_S[found[2]]
+
+
+def escaped_message(words: str) -> bytes:
+    """The value of `grpc-message`: percent-encoded UTF-8."""
+    text = words.encode("utf-8", "replace")
+    return _ESCAPED.sub(lambda byte: b"%%%02X" % byte[0][0], text)
+
+
+def unescaped_message(value: bytes) -> str:
+    """As a client reads it: what is no escape stays as it is."""
+    text = _ESCAPE.sub(lambda escape: bytes.fromhex(escape[1].decode()), value)
+    return text.decode("utf-8", "replace")
