@@ -97,7 +97,7 @@ def test_a_call_with_body_and_trailers_in_both_directions() -> None:
     ]
 
 
-@pytest.mark.parametrize("size", [1, 2, 3, 7, 10, 30])
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 10, 30, 1_000])
 def test_bytes_may_be_cut_anywhere(size: int) -> None:
     whole = START + post() + data(1, b"abc") + data(1, b"", end=True) + get(3)
     connection = Http2Connection(now=0.0)
@@ -105,6 +105,8 @@ def test_bytes_may_be_cut_anywhere(size: int) -> None:
     for begin in range(0, len(whole), size):
         piece = memoryview(bytearray(whole[begin : begin + size]))
         events += connection.receive(piece, now=0.0)
+    assert isinstance(events[1], DataReceived)
+    assert type(events[1].data) is bytes  # a view would change with the driver's buffer
     assert events == [
         BODY,
         DataReceived(1, b"abc", 3, False),
@@ -150,6 +152,14 @@ def test_large_answers_are_cut_into_frames_and_blocks_into_fragments() -> None:
         (frames.DATA, 0, 16_384),
         (frames.DATA, frames.END_STREAM, 20_000 - 16_384),
     ]
+
+
+def test_a_block_as_large_as_a_frame_is_one() -> None:
+    connection = started()
+    received(connection, get())
+    connection.send_headers(1, [*OK, (b"x", b"v" * 16_377)])
+    ((kind, flags, _, block),) = frames_of(connection.take_output())
+    assert (kind, flags, len(block)) == (frames.HEADERS, frames.END_HEADERS, 16_384)
 
 
 def test_an_answer_is_made_for_the_settings_of_its_reader() -> None:
@@ -313,7 +323,9 @@ def test_windows_are_given_back_by_halves_once_consumed() -> None:
     assert connection.take_output() == b""
     connection.acknowledge(1, 16_384)
     assert connection.take_output() == frames.window_update(1, 32_768)
-    connection.acknowledge(1, 32_768)
+    connection.acknowledge(1, 16_384)
+    assert connection.take_output() == b""
+    connection.acknowledge(1, 16_384)
     assert frames_of(connection.take_output()) == [
         (frames.WINDOW_UPDATE, 0, 0, _u32(65_536)),
         (frames.WINDOW_UPDATE, 0, 1, _u32(32_768)),
@@ -350,7 +362,7 @@ def test_bytes_that_nobody_reads_count_for_the_connection_and_come_back() -> Non
     connection = started(spec)
     received(connection, post())
     connection.reset(1, CANCEL)
-    connection.take_output()
+    assert connection.take_output() == frames.rst_stream(1, CANCEL)
     for _ in range(10):
         assert received(connection, *[data(1, bytes(16_384))] * 2) == []
         assert connection.take_output() == frames.window_update(0, 32_768)
@@ -429,6 +441,15 @@ def test_a_list_beyond_its_bound_is_answered_431() -> None:
     (failed,) = received(connection, headers(5, head * 4))
     assert isinstance(failed, ConnectionFailed)
     assert failed.code == ENHANCE_YOUR_CALM
+
+
+def test_trailers_beyond_their_bound_end_their_stream() -> None:
+    connection = started(Http2Spec(header_list_bytes_max=200))
+    trailers = headers(1, [(b"x", b"v" * 100)] * 2)
+    assert received(connection, post(), trailers)[1:] == [
+        StreamReset(1, ENHANCE_YOUR_CALM, "trailers beyond their bound")
+    ]
+    assert connection.take_output() == frames.rst_stream(1, ENHANCE_YOUR_CALM)
 
 
 #: (section, name, fields): each ends its stream with PROTOCOL_ERROR (8.1.1)
@@ -657,6 +678,7 @@ def test_a_rule_whose_break_ends_the_stream(
     assert isinstance(event, StreamReset)
     assert event[:2] == (1, code)
     assert event.words
+    assert connection.streams == 0
     assert frames_of(connection.take_output()) == [(frames.RST_STREAM, 0, 1, _u32(code))]
     assert len(received(connection, get(3))) == 1
 
@@ -708,6 +730,18 @@ def test_frames_on_a_stream_that_we_have_reset_pass(resets: int) -> None:
     trailers = headers(1, [(b"x", b"y")])
     assert received(connection, data(1, b"a"), trailers, frames.window_update(1, 5)) == []
     assert connection.take_output() == b""
+
+
+def test_streams_that_ended_long_ago_are_forgotten() -> None:
+    connection = started()
+    received(connection, post(1))
+    connection.reset(1, CANCEL)
+    for stream in range(3, 2 * 256 + 3, 2):
+        received(connection, get(stream))
+        connection.send_headers(stream, OK, end=True)
+    connection.take_output()
+    assert received(connection, data(1, b"a")) == []
+    assert connection.take_output() == frames.rst_stream(1, STREAM_CLOSED)
 
 
 @pytest.mark.parametrize(

@@ -143,6 +143,12 @@ def test_padding_fills_the_last_byte_with_ones(count: int) -> None:
         assert huffman_decoded(text[:-1] + bytes([text[-1] & 0xFE])) is None
 
 
+@pytest.mark.parametrize("tail", ["11", "00011" * 2, "00011" * 2 + "1" * 32, "0001100011" * 5])
+def test_nothing_behind_an_end_of_string_makes_it_right(tail: str) -> None:
+    bits = "1" * 30 + tail
+    assert huffman_decoded(int(bits, 2).to_bytes(len(bits) // 8)) is None
+
+
 def test_a_list_beyond_its_bound_leaves_the_tables_equal() -> None:
     decoder = HpackDecoder(100)
     fits = bytes.fromhex("00 01 61 43") + b"v" * 67  # 1 + 67 + 32
@@ -169,6 +175,14 @@ def test_changes_counts_what_may_give_a_block_another_meaning() -> None:
         decoder.decode(bytes.fromhex(block))
         seen.append(decoder.changes)
     assert seen == [0, 0, 0, 1, 1, 2, 3]
+
+
+def test_entries_may_fill_the_table_to_its_last_byte() -> None:
+    decoder = HpackDecoder(16_384)
+    decoder.decode(bytes.fromhex("40 01 61 01 62"))  # 34 bytes
+    large = (b"a", b"v" * (4_096 - 34 - 33))
+    decoder.decode(bytes.fromhex("40 01 61 7f be1e") + large[1])
+    assert decoder.decode(b"\xbe\xbf") == [large, (b"a", b"b")]
 
 
 def test_an_entry_larger_than_the_table_empties_it() -> None:

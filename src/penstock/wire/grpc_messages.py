@@ -44,7 +44,7 @@ class GrpcFault(Exception):
 class GrpcMessageSplitter:
     """The messages of one body."""
 
-    __slots__ = ("_encoding", "_message_bytes_max", "_needed", "_rest")
+    __slots__ = ("_encoding", "_message_bytes_max", "_rest")
 
     def __init__(self, message_bytes_max: int, encoding: bytes = _IDENTITY) -> None:
         """`message_bytes_max`: of a message, as sent and inflated. `encoding`: `grpc-encoding`.
@@ -56,7 +56,6 @@ class GrpcMessageSplitter:
         self._encoding = encoding
         self._message_bytes_max = message_bytes_max
         self._rest = bytearray()
-        self._needed = _HEAD.size  #: bytes with which the first message of `_rest` goes on
 
     def feed(self, data: bytes) -> list[bytes]:
         """The messages that `data` completes. Raises GrpcFault: too large, or broken."""
@@ -66,8 +65,6 @@ class GrpcMessageSplitter:
             rest += memoryview(data)[end:]
             return messages
         rest += data
-        if len(rest) < self._needed:
-            return []
         with memoryview(rest) as view:
             messages, end = self._messages(view)
         del rest[:end]
@@ -81,7 +78,6 @@ class GrpcMessageSplitter:
     def _messages(self, view: memoryview) -> tuple[list[bytes], int]:
         messages: list[bytes] = []
         at = 0
-        self._needed = _HEAD.size
         while len(view) - at >= _HEAD.size:
             compressed, size = _HEAD.unpack_from(view, at)
             if size > self._message_bytes_max:
@@ -90,7 +86,6 @@ class GrpcMessageSplitter:
                 raise GrpcFault(INTERNAL, f"a compressed flag of {compressed} without an encoding")
             end = at + _HEAD.size + size
             if end > len(view):
-                self._needed = _HEAD.size + size
                 break
             message = bytes(view[at + _HEAD.size : end])
             if compressed:
