@@ -18,6 +18,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from bench.hostile_http2 import SHAPES as HTTP2_SHAPES
+from bench.hostile_http2 import served, served_byte_by_byte
 from penstock.api.access import KeyAuthenticator
 from penstock.api.cloudwatch.operations import OPERATIONS as CLOUDWATCH_OPERATIONS
 from penstock.api.oip.grpc_stream import infer_names
@@ -190,6 +192,10 @@ def _heads() -> Iterator[Attack]:
     }
     for shape, (make, bytes_max) in shapes.items():
         yield Attack("HTTP", shape, make, _http, bytes_max)
+    for shape, make in HTTP2_SHAPES.items():
+        yield Attack("HTTP/2", shape, make, served, MIB)
+    zeros = HTTP2_SHAPES["data of a byte"]
+    yield Attack("HTTP/2", "bytes one by one", zeros, served_byte_by_byte, MIB)
 
 
 # ... and credentials
