@@ -137,6 +137,18 @@ def test_an_answer_drawn_byte_by_byte_ends() -> None:
     assert _until_failed(connection, byte, 1_000) == BURST
 
 
+def test_an_empty_piece_of_an_answer_pays_for_nothing() -> None:
+    """Else an application that passes pieces on would pay for the empty ones of its peer."""
+    connection = started(SMALL)
+    received(connection, post())
+
+    def empty(_: int) -> bytes:
+        assert connection.send_data(1, b"") == 0
+        return data(1, b"")
+
+    assert _until_failed(connection, empty, 1_000) == BURST
+
+
 def test_a_connection_window_that_opens_byte_by_byte_wakes_nobody() -> None:
     connection = started(Http2Spec(control_frames_burst=10_000))
     for stream in range(1, 201, 2):

@@ -101,7 +101,8 @@ class Http2Connection(Http2Receiver):
         """A piece of an answer's body; how many bytes of it were taken.
 
         Where this is less than all, the peer's windows are full: `WindowOpened` says when to go on
-        with the rest. `end` counts only once all is taken.
+        with the rest. `end` counts only once all is taken. A view must not change before
+        `take_output`.
         """
         state = self._streams.get(stream)
         size = len(data)
@@ -114,8 +115,10 @@ class Http2Connection(Http2Receiver):
             if taken <= 0:
                 return 0
         else:
-            # A peer that opens its windows by a few bytes at a time earns nothing (CVE-2019-9511).
-            self._control.earn(USEFUL)
+            if size:
+                # Not for a piece that was cut: a peer that opens its windows by a few bytes at a
+                # time is of no use (CVE-2019-9511).
+                self._control.earn(USEFUL)
             taken = size
         state.send_window -= taken
         self._connection_send_window -= taken
