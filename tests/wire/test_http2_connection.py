@@ -417,7 +417,12 @@ def test_a_block_that_repeats_is_read_anew_once_the_table_has_changed() -> None:
     assert [authority(first), authority(repeated), authority(repeated)] == [b"a"] * 3
     assert authority(b"\x82\x86\x84\x41\x01b") == b"b"
     assert authority(repeated) == b"b"
-    # Trailers, and a list that is too large, change the table as well
+    same = [frame(frames.HEADERS, flags, next(streams), repeated + b"\0\1x\1y") for _ in range(2)]
+    first_head, second_head = received(connection, *same)
+    assert isinstance(first_head, RequestReceived)
+    assert isinstance(second_head, RequestReceived)
+    assert first_head.fields is second_head.fields  # it was not read again
+    # A list that is too large changes the table as well
     indexed = b"\x41\x01c"
     large = b"".join([b"\x82\x86\x84", indexed, b"\x00\x01x\x7f\x80\x7d" + b"v" * 16_127] * 2)
     pieces = [large[at : at + 16_000] for at in range(0, len(large), 16_000)]

@@ -46,9 +46,9 @@ _IS_HOST: Final = 3
 _IS_LENGTH: Final = 4
 _OF_NAME: Final = {b"cookie": _IS_COOKIE, b"host": _IS_HOST, b"content-length": _IS_LENGTH}
 
-_KNOWN_MAX: Final = 256
+_KNOWN_MAX: Final = 128
 _KNOWN_BYTES_MAX: Final = 256  #: of a field that is kept
-_HEADS_MAX: Final = 64
+_HEADS_MAX: Final = 32
 _HEAD_BYTES_MAX: Final = 1024  #: of a block that is kept
 
 
