@@ -11,5 +11,5 @@
     hpack         header compression, and `huffman`, its code for strings
     frames        constants and the frame head
 
-Decision 0031 says why this is not the `h2` package; tests hold the two against each other.
+Decision 0032 says why this is not the `h2` package; tests hold the two against each other.
 """
