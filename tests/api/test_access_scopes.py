@@ -13,7 +13,7 @@ from botocore.credentials import Credentials
 
 from penstock.api.access import KeyAuthenticator, asked_of
 from penstock.api.aws import AwsFrontDoor
-from penstock.api.oip.grpc import translate as grpc_error
+from penstock.api.oip.grpc_status import translate as grpc_error
 from penstock.api.oip.http import translate as oip_error
 from penstock.api.openai.errors import translate as openai_error
 from penstock.api.runtime.errors import RuntimeErrors

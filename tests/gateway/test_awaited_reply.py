@@ -57,7 +57,7 @@ async def test_more_than_a_whole_answer_may_be_is_an_error_and_not_a_shorter_ans
     await asyncio.sleep(0.01)
     assert (network.dispatcher.in_flight, network.outstanding()) == (0, {1: 0})
     assert instance.cancelled == [invocation.ident]
-    assert waiter._chunks == [], "what was too large is not kept"
+    assert waiter._joined._chunks == [], "what was too large is not kept"
     await network.dispatcher.close()
 
 

@@ -57,6 +57,11 @@ class GrpcMessageSplitter:
         self._message_bytes_max = message_bytes_max
         self._rest = bytearray()
 
+    @property
+    def held_bytes(self) -> int:
+        """What has come of a message that is not complete."""
+        return len(self._rest)
+
     def feed(self, data: bytes) -> list[bytes]:
         """The messages that `data` completes. Raises GrpcFault: too large, or broken."""
         rest = self._rest

@@ -1,208 +1,222 @@
-"""Authorizes gRPC calls by their heads, and receives their messages within bounds.
+"""gRPC calls over HTTP/2: messages in, messages and a status out.
 
-Anybody may ask whether the server lives. All other calls need a bearer token in their metadata, and
-an unauthorized call ends at once, however much of its message was sent: grpcio requests no message
-of a call whose handler takes a stream and reads none. The endpoint is only in the message, so
-`granted` checks it once that has arrived.
+`UnaryCall` has one message each way and `StreamCall` many. Both bound what they hold: what has come
+of a message is taken from the budget for bodies, and a message must be complete in time.
 
-The bounds are on how many messages are received at once, and for how long.
-
-grpcio delivers a message only as a whole, and lets the client send all of it as soon as it is
-requested. So the messages of calls that have one are received in turns. A call that waits for its
-turn holds only what the client may send early (`LOOKAHEAD_BYTES`), and one connection can't take
-every turn. If connections wait, a message that has been arriving for `PATIENCE_S` is given up:
-small messages take no time.
-
-A call of many messages may be idle before any of them for any time, so it needs no turn. What has
-come of its next message is counted (`grpc_arrivals.py`), as is a slow message of any call, and
-bounded by the budget for bodies. The call reserves what it may send early, and is refused if there
-is no room. Where a connection can't be counted, each awaited message reserves room for the largest.
+Source: gRPC over HTTP/2 (grpc/grpc, doc/PROTOCOL-HTTP2.md).
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections import Counter, deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextvars import ContextVar
-from typing import Any, Final
+import base64
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, Final, NamedTuple
 
-import grpc
-
-from penstock.api.access import AccessRequest, permit
-from penstock.api.oip.grpc_arrivals import Arrivals, AwaitedMessage, countable
-from penstock.core.request.body_budget import BodyBudget
-from penstock.core.request.grants import (
-    CHANGE_LOG,
-    INVOKE_ENDPOINT,
-    LIST_SERVED_MODELS,
-    LOAD_TARGET_MODEL,
-    MODEL_METADATA,
-    SERVER_METADATA,
-    SHARE_MEMORY,
-    UNKNOWN,
-    Grant,
-)
+from penstock.api.oip.grpc_access import check_endpoint
+from penstock.api.oip.grpc_status import GrpcStatus, translate
+from penstock.core.request.grants import Grant
 from penstock.errors import CallerError, NotNowError, PenstockError
-from penstock.gateway.http.listener_state import Denied
-from penstock.wire import grpc_health
-from penstock.wire.aws.errors import AwsError
-from penstock.wire.oip_messages import SERVICE
+from penstock.gateway.http2.connection import Http2Protocol
+from penstock.gateway.http2.exchange import Http2Exchange
+from penstock.wire.grpc_messages import (
+    ENCODINGS,
+    GrpcFault,
+    GrpcMessageSplitter,
+    escaped_message,
+    framed_message,
+    timeout_s,
+)
+from penstock.wire.http2.events import RequestReceived
+from penstock.wire.http2.hpack import Field
 
-GrantOf = Callable[[str], Grant]
+log = logging.getLogger(__name__)
 
-#: Health checks carry no credentials.
-_OPEN: Final = frozenset({"ServerLive", "ServerReady"})
-#: Each method as an operation of `core/request/grants.py`; methods with a name in their message
-#: are checked again by `granted`.
-_OPERATIONS: Final = {
-    "ServerMetadata": SERVER_METADATA,
-    "ModelInfer": INVOKE_ENDPOINT,
-    "ModelStreamInfer": INVOKE_ENDPOINT,
-    "ModelReady": MODEL_METADATA,
-    "ModelMetadata": MODEL_METADATA,
-    "ModelConfig": MODEL_METADATA,
-    "ModelStatistics": MODEL_METADATA,
-    "RepositoryIndex": LIST_SERVED_MODELS,
-    "RepositoryModelLoad": LOAD_TARGET_MODEL,
-    "RepositoryModelUnload": LOAD_TARGET_MODEL,
-    "SystemSharedMemoryStatus": LIST_SERVED_MODELS,
-    "SystemSharedMemoryRegister": SHARE_MEMORY,
-    "SystemSharedMemoryUnregister": SHARE_MEMORY,
-    "CudaSharedMemoryStatus": LIST_SERVED_MODELS,
-    "CudaSharedMemoryRegister": SHARE_MEMORY,
-    "CudaSharedMemoryUnregister": SHARE_MEMORY,
-    "LogSettings": CHANGE_LOG,
-    "TraceSetting": LIST_SERVED_MODELS,
-}
-_WITH_NAME: Final = frozenset({INVOKE_ENDPOINT, LOAD_TARGET_MODEL, MODEL_METADATA})
-
-#: Grant of the call that this task serves; None without authentication.
-_grant: ContextVar[Grant | None] = ContextVar("grant", default=None)
+_HEAD: Final = (
+    (b":status", b"200"),
+    (b"content-type", b"application/grpc"),
+    (b"grpc-accept-encoding", ENCODINGS),
+)
+_OK: Final = ((b"grpc-status", b"0"),)
+_CONTENT_TYPE: Final = b"application/grpc"
+_BINARY: Final = b"-bin"
+#: Fields of a call that are no metadata.
+_NO_METADATA: Final = frozenset((b"te", b"content-type"))
+#: Longer texts of an error are cut: clients bound the header lists that they take to 8 KiB or so.
+_WORDS_BYTES_MAX: Final = 4_096
 
 
-class AccessInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]
-    """Passes a call to its handler, or replaces the handler by one that refuses."""
+class CallBounds(NamedTuple):
+    """What a call may hold, and for how long."""
+
+    message_bytes_max: int
+    timeout_s: float  #: from the head of a call to the end of its first message
+
+
+class GrpcCall(Http2Exchange):
+    """What all calls share: head, memory for messages, status."""
+
+    __slots__ = (
+        "_account", "_answered", "_bounds", "_head_sent", "_held", "_listed", "_listener",
+        "_splitter", "deadline", "fields", "grant", "received",
+    )  # fmt: skip
 
     def __init__(
-        self, grant_of: GrantOf | None, translate: Callable[[PenstockError], tuple[Any, str]]
+        self,
+        connection: Http2Protocol,
+        request: RequestReceived,
+        bounds: CallBounds,
+        grant: Grant | None = None,
     ) -> None:
-        self._grant_of = grant_of
-        self._translate = translate
+        """`read_head` comes next."""
+        super().__init__(connection, request.stream)
+        self._bounds = bounds
+        self._listener = connection.listener
+        self._account = connection.account
+        self._held = 0  #: bytes of the budget
+        self._listed = False  #: a message is unfinished
+        self._head_sent = False
+        self._answered = False  #: its status is known
+        self._splitter: GrpcMessageSplitter | None = None  #: None: no message is awaited
+        self.fields = request.fields
+        self.grant = grant  #: None without authentication, and for strangers
+        self.received = connection.received  #: monotonic s of its head
+        self.deadline: float | None = None  #: monotonic s
 
-    async def intercept_service(
-        self, continuation: Callable[[Any], Awaitable[Any]], details: Any
-    ) -> Any:
-        service, _, method = str(details.method).lstrip("/").rpartition("/")
-        if self._grant_of is not None and not _open(service, method, details):
-            operation = _operation(service, method)
-            try:
-                grant = self._grant_of(_token(details.invocation_metadata))
-                permit(
-                    grant,
-                    AccessRequest(operation, in_body="name" if operation in _WITH_NAME else ""),
-                )
-            except PenstockError as error:
-                return self._refusing(error)
-            except AwsError as error:
-                return self._refusing(Denied(error.code, error.message))
-            _grant.set(grant)
-        return await continuation(details)
+    def read_head(self) -> None:
+        """Raises GrpcFault: a head that can't be served."""
+        encoding = b"identity"
+        for name, value in self.fields:
+            if name == b"grpc-timeout":
+                self.deadline = self.received + timeout_s(value)
+            elif name == b"grpc-encoding":
+                encoding = value
+        self._splitter = GrpcMessageSplitter(self._bounds.message_bytes_max, encoding)
 
-    def _refusing(self, error: PenstockError) -> Any:
-        async def refuse(_requests: Any, context: Any) -> None:
-            await context.abort(*self._translate(error))
+    # About the call
 
-        return grpc.stream_stream_rpc_method_handler(refuse)
+    @property
+    def client(self) -> str:
+        """The client's address, such as `ipv4:127.0.0.1:5000`; "" once it is gone."""
+        connection = self.connection
+        address = connection.about("peername") if connection is not None else None
+        if not address:
+            return ""
+        host = str(address[0])
+        return f"ipv6:[{host}]:{address[1]}" if ":" in host else f"ipv4:{host}:{address[1]}"
 
+    def metadata(self) -> list[tuple[str, str | bytes]]:
+        return [
+            (name.decode("latin-1"), _value(name, value))
+            for name, value in self.fields
+            if name not in _NO_METADATA
+        ]
 
-def _open(service: str, method: str, details: Any) -> bool:
-    """Whether the call needs no credentials. A health check may have some, to see models."""
-    if service == grpc_health.SERVICE:
-        return all(key.lower() != "authorization" for key, _ in details.invocation_metadata or ())
-    return service == SERVICE and method in _OPEN
+    def granted(self, operation: str, endpoint: str) -> None:
+        """Returns if the call is allowed to. Raises Denied."""
+        check_endpoint(self.grant, operation, endpoint)
 
+    # Answers
 
-def _operation(service: str, method: str) -> str:
-    if service == grpc_health.SERVICE:
-        return MODEL_METADATA
-    return _OPERATIONS.get(method, UNKNOWN) if service == SERVICE else UNKNOWN
+    def answer(self, message: bytes) -> None:
+        """A message of the answer."""
+        if not self._head_sent:
+            self._head_sent = True
+            self.send_head(_HEAD)
+        self.send(framed_message(message))
 
+    def succeed(self) -> None:
+        """The answer is complete."""
+        if self._answered:
+            return
+        self._answered = True
+        if not self._head_sent:
+            self._head_sent = True
+            self.send_head(_HEAD)
+        self.end(_OK)
+        self.release()
 
-def is_stranger() -> bool:
-    """Whether the call of this task has no grant, as all have none without authentication."""
-    return _grant.get() is None
+    def fail(self, error: PenstockError) -> None:
+        self.fail_with(*translate(error))
 
+    def fail_with(self, status: int, words: str) -> None:
+        """Ends the call, unless its status is known already. Of the answer so far, only messages
+        that have begun to leave arrive."""
+        if self._answered:
+            return
+        self._answered = True
+        trailers: tuple[Field, ...] = ((b"grpc-status", b"%d" % status),)
+        if words:
+            trailers += ((b"grpc-message", escaped_message(words[:_WORDS_BYTES_MAX])),)
+        self._splitter = None
+        if self._head_sent:
+            self.drop_unsent()
+            self.end(trailers)
+        else:
+            self.finish(_HEAD[:2] + trailers)
+        self.release()
 
-def granted(operation: str, endpoint: str) -> None:
-    """Returns if the call of this task is allowed to. Raises Denied."""
-    grant = _grant.get()
-    if grant is None or not grant.endpoints:
-        return
-    try:
-        permit(grant, AccessRequest(operation, endpoint))
-    except AwsError as error:
-        raise Denied(error.code, error.message) from error
+    def broken(self, error: BaseException) -> None:
+        """A bug ended it."""
+        log.error("a gRPC call failed", exc_info=error)
+        self.fail_with(GrpcStatus.INTERNAL, "internal error (internal)")
 
+    # Memory
 
-def _token(metadata: Any) -> str:
-    for key, value in metadata or ():
-        text = value if isinstance(value, str) else ""
-        if key.lower() == "authorization" and text[:7].lower() == "bearer ":
-            return text[7:].strip()
-    raise Denied(
-        "MissingAuthenticationTokenException",
-        "The metadata has no authorization: Bearer ….",
-        hint="Make a key with penstock keys create.",
-    )
+    @property
+    def peer(self) -> str:
+        return self._account
 
+    def hold(self, size: int, *, unfinished: bool) -> bool:
+        """Accounts for `size` bytes of messages. False: there is no room; the call has failed."""
+        more = size - self._held
+        if more > 0:
+            if not self._listener.take(self, more):
+                if self.connection is not None:
+                    self.refuse_for_room()
+                return False
+        elif more:
+            self._listener.give(-more)
+        self._held = size
+        if unfinished:
+            self._listed = True
+            self._listener.unfinished(self, size)
+        elif self._listed:
+            self._listed = False
+            self._listener.finished(self, self._account)
+        return True
 
-#: Messages received at once: by all connections, and by one.
-RECEIVED_AT_ONCE_MAX: Final = 16
-RECEIVED_AT_ONCE_OF_ONE: Final = 8
-#: Bytes that a client may send of a message that is not requested yet.
-LOOKAHEAD_BYTES: Final = 64 << 10
-#: s. A message of 6 MiB takes this long at 25 Mbit/s.
-PATIENCE_S: Final = 2.0
-#: s. A message that takes longer is counted while it comes.
-SLOW_S: Final = 0.05
-#: What a call sends beside its messages: metadata, such as a token.
-CALL_HEAD_BYTES: Final = 4 << 10
+    def release(self) -> None:
+        """The messages are not needed any more. Idempotent."""
+        if self._held:
+            self._listener.give(self._held)
+            self._held = 0
+        if self._listed:
+            self._listed = False
+            self._listener.finished(self, self._account)
 
+    # Of an exchange
 
-class _ReadingTurn:
-    """A message that is being received."""
+    def on_gone(self) -> None:
+        self.release()
 
-    __slots__ = ("began", "peer", "refused", "timeout")
+    def on_written(self) -> None:
+        self.release()
 
-    def __init__(self, peer: str, timeout: asyncio.Timeout, began: float) -> None:
-        self.peer = peer
-        self.timeout = timeout
-        self.began = began
-        self.refused = False  #: there is no room for more of it
+    def refuse_for_room(self) -> None:
+        self.fail(too_large())
 
-    def cut(self) -> None:
-        if not self.timeout.expired():
-            self.refused = True
-            self.timeout.reschedule(0.0)
+    def on_drain_over(self) -> None:
+        if not self.waits:
+            self.fail_with(GrpcStatus.UNAVAILABLE, "The server stops.")
 
-
-class _Room:
-    """Room for messages. The constructor raises NotNowError `bodies-too-large`."""
-
-    __slots__ = ("_budget", "_bytes_held")
-
-    def __init__(self, budget: BodyBudget, bytes_max: int) -> None:
-        if not budget.take(bytes_max):
-            raise too_large()
-        self._budget = budget
-        self._bytes_held = bytes_max
-
-    def leave(self) -> None:
-        """Gives the room back. Idempotent."""
-        self._budget.give(self._bytes_held)
-        self._bytes_held = 0
+    def check(self, now: float) -> None:
+        if self.waits or self.connection is None:
+            return
+        if self.deadline is not None and now >= self.deadline:
+            self.fail_with(GrpcStatus.DEADLINE_EXCEEDED, "The deadline has passed.")
 
 
 def too_large() -> NotNowError:
@@ -214,208 +228,233 @@ def too_large() -> NotNowError:
     )
 
 
-class Messages:
-    """Iterates over the messages of a call; the room is given back after the last one.
+def _too_slow() -> CallerError:
+    return CallerError("message-too-slow", "The message took too long to come.", status=408)
 
-    Raises NotNowError `bodies-too-large` where there is no room for more of the next message.
-    """
+
+def _missing() -> CallerError:
+    return CallerError("message-missing", "The call ended without a message.")
+
+
+def _value(name: bytes, value: bytes) -> str | bytes:
+    if not name.endswith(_BINARY):
+        return value.decode("latin-1")
+    try:
+        return base64.b64decode(value + b"=" * (-len(value) % 4))
+    except ValueError:
+        return value
+
+
+class UnaryCall(GrpcCall):
+    """One message and one answer, which `handle` makes of the call and its message."""
+
+    __slots__ = ("_handle", "_task")
 
     def __init__(
         self,
-        requests: AsyncIterator[bytes],
-        room: _Room,
-        arrivals: Arrivals | None,
-        peer: str,
+        connection: Http2Protocol,
+        request: RequestReceived,
+        bounds: CallBounds,
+        grant: Grant | None,
+        handle: Callable[[UnaryCall, bytes], bytes | Awaitable[bytes]] | None = None,
     ) -> None:
-        """`arrivals`: what comes is counted there; None: there is room for the largest message."""
-        self._requests = requests
-        self._room = room
-        self._arrivals = arrivals
-        self._awaited = AwaitedMessage(peer, self._cut)
-        self._reading: asyncio.Task[Any] | None = None
-        self._refused = False
+        super().__init__(connection, request, bounds, grant)
+        self._handle = handle
+        self._task: asyncio.Task[None] | None = None
 
-    def __aiter__(self) -> Messages:
+    def on_data(self, data: bytes, flow_bytes: int) -> None:
+        self.acknowledge(flow_bytes)
+        splitter = self._splitter
+        if splitter is None:
+            return  # it has its message; grpcio's server reads no further either
+        try:
+            messages = splitter.feed(data)
+        except GrpcFault as fault:
+            self.fail_with(fault.status, fault.words)
+            return
+        if not messages:
+            self.hold(splitter.held_bytes, unfinished=True)
+            return
+        self._splitter = None
+        # Held until it is answered, as bodies over HTTP/1.1 are.
+        if self.hold(len(messages[0]), unfinished=False):
+            self.take(messages[0])
+
+    def on_complete(self) -> None:
+        if self._splitter is not None:
+            self.fail(_missing())
+
+    def take(self, message: bytes) -> None:
+        """Serves it. Raises nothing."""
+        self._splitter = None
+        try:
+            self.on_message(message)
+        except PenstockError as error:
+            self.fail(error)
+        except Exception as error:
+            self.broken(error)
+
+    def on_message(self, message: bytes) -> None:
+        """May raise, PenstockErrors above all."""
+        assert self._handle is not None
+        answer = self._handle(self, message)
+        if isinstance(answer, bytes):
+            self.answer(answer)
+            self.succeed()
+        else:
+            self.run(self._answer_with(answer))
+
+    async def _answer_with(self, answer: Awaitable[bytes]) -> None:
+        self.answer(await answer)
+        self.succeed()
+
+    def run(self, work: Coroutine[Any, Any, None]) -> None:
+        """Does work that awaits something; it ends with the call."""
+        self._task = asyncio.get_running_loop().create_task(work)
+        self._task.add_done_callback(self._ran)
+
+    def _ran(self, task: asyncio.Task[None]) -> None:
+        self._task = None
+        _fail_by(self, task)
+
+    def fail_with(self, status: int, words: str) -> None:
+        _cancel(self._task)
+        super().fail_with(status, words)
+
+    def on_gone(self) -> None:
+        _cancel(self._task)
+        super().on_gone()
+
+    def check(self, now: float) -> None:
+        if self._splitter is not None and now - self.received >= self._bounds.timeout_s:
+            self.fail(_too_slow())
+        else:
+            super().check(now)
+
+
+class StreamCall(GrpcCall):
+    """Messages both ways: `serve` reads them by iteration, and writes. It is a task of its own."""
+
+    __slots__ = ("_changed", "_complete", "_messages", "_messages_bytes", "_task", "_unread_bytes")
+
+    def __init__(
+        self,
+        connection: Http2Protocol,
+        request: RequestReceived,
+        bounds: CallBounds,
+        grant: Grant | None,
+        serve: Callable[[StreamCall], Coroutine[Any, Any, None]],
+    ) -> None:
+        super().__init__(connection, request, bounds, grant)
+        self._messages: deque[bytes] = deque()  #: complete, and not read by `serve`
+        self._messages_bytes = 0
+        self._unread_bytes = 0  #: of the windows: acknowledged once `serve` has caught up
+        self._complete = False  #: the client sends no more
+        self._changed = asyncio.Event()  #: a message, the end, or room for more of the answer
+        self._task = asyncio.get_running_loop().create_task(serve(self))
+        self._task.add_done_callback(self._ran)
+
+    def _ran(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and task.exception() is None:
+            self.succeed()
+        else:
+            _fail_by(self, task)
+
+    # For `serve`
+
+    def __aiter__(self) -> StreamCall:
         return self
 
     async def __anext__(self) -> bytes:
-        self._reading = asyncio.current_task()
-        try:
-            message = await anext(self._requests)
-        except asyncio.CancelledError:
-            if self._refused:
-                raise too_large() from None
-            raise
-        except StopAsyncIteration:
-            self.close()
-            raise
-        finally:
-            self._reading = None
-        if self._arrivals is not None:
-            self._arrivals.delivered(self._awaited.peer, len(message))
-            self._arrivals.await_message(self._awaited)
+        while not self._messages:
+            if self._complete:
+                raise StopAsyncIteration
+            await self._change()
+        message = self._messages.popleft()
+        self._messages_bytes -= len(message)
+        self._hold_messages()
+        if not self._messages and self._unread_bytes:
+            self.acknowledge(self._unread_bytes)
+            self._unread_bytes = 0
         return message
 
-    def begin(self) -> bool:
-        """Counts from now on what comes. False: it can't be counted."""
-        return self._arrivals is None or self._arrivals.await_message(self._awaited)
-
-    def close(self) -> None:
-        """Idempotent."""
-        self._room.leave()
-        if self._arrivals is not None:
-            self._arrivals.ended(self._awaited)
-
-    def _cut(self) -> None:
-        if self._reading is not None and not self._refused:
-            self._refused = True
-            self._reading.cancel()
-
-
-class MessageReader:
-    """Receives messages for all calls of one server."""
-
-    def __init__(self, budget: BodyBudget, message_bytes_max: int, timeout_s: float) -> None:
-        """`timeout_s`: from the head of a call to the end of its first message."""
-        self._budget = budget
-        self._message_bytes_max = message_bytes_max
-        self._timeout_s = timeout_s
-        self._arrivals = Arrivals(budget, LOOKAHEAD_BYTES)
-        # Half of the budget: the other doors need room as well.
-        in_half = budget.bytes_max // (2 * message_bytes_max)
-        self._uncounted_max = max(1, min(RECEIVED_AT_ONCE_MAX, in_half))
-        self._turns: dict[_ReadingTurn, None] = {}  #: oldest first
-        self._of_peer: Counter[str] = Counter()
-        self._waiting: deque[tuple[str, asyncio.Future[None]]] = deque()
-
-    async def first(self, requests: AsyncIterator[bytes], peer: str) -> bytes:
-        """The first message of a call; `peer` is its connection.
-
-        Raises:
-            CallerError: `message-missing`, `message-too-slow`.
-            NotNowError: `bodies-too-large`.
-        """
-        turn: _ReadingTurn | None = None
+    async def first(self) -> bytes:
+        """The first message. Raises CallerError: `message-missing`, `message-too-slow`."""
         try:
-            async with asyncio.timeout(self._timeout_s) as timeout:
-                await self._turn(peer)
-                turn = _ReadingTurn(peer, timeout, asyncio.get_running_loop().time())
-                self._turns[turn] = None
-                if self._waiting:
-                    self._hurry()  # whoever waits may have looked before this turn began
-                try:
-                    return await self._received(requests, turn)
-                finally:
-                    del self._turns[turn]
-                    self._leave(peer)
+            async with asyncio.timeout(self._bounds.timeout_s):
+                return await anext(self)
         except StopAsyncIteration:
-            raise CallerError("message-missing", "The call ended without a message.") from None
+            raise _missing() from None
         except TimeoutError:
-            if turn is not None and turn.refused:
-                raise too_large() from None
-            raise CallerError(
-                "message-too-slow", "The message took too long to come.", status=408
-            ) from None
+            raise _too_slow() from None
 
-    async def _received(self, requests: AsyncIterator[bytes], turn: _ReadingTurn) -> bytes:
-        if not countable(turn.peer):
-            room = _Room(self._budget, self._message_bytes_max)
-            try:
-                return await anext(requests)
-            finally:
-                room.leave()
-        awaited = AwaitedMessage(turn.peer, turn.cut)
-        rooms: list[_Room] = []
-        slow = asyncio.get_running_loop().call_later(SLOW_S, self._is_slow, turn, awaited, rooms)
-        try:
-            message = await anext(requests)
-        finally:
-            slow.cancel()
-            self._arrivals.ended(awaited)
-            for room in rooms:
-                room.leave()
-        self._arrivals.delivered(turn.peer, len(message) + CALL_HEAD_BYTES)
-        return message
+    async def write(self, message: bytes) -> None:
+        """Returns once the client's windows and the socket have taken it."""
+        self.answer(message)
+        while self.waits:
+            await self._change()
 
-    def _is_slow(self, turn: _ReadingTurn, awaited: AwaitedMessage, rooms: list[_Room]) -> None:
-        """Counts what comes of a message. Where that can't be done, it takes room for the
-        largest."""
-        if self._arrivals.await_message(awaited):
+    async def _change(self) -> None:
+        self._changed.clear()
+        await self._changed.wait()
+
+    # Of an exchange
+
+    def on_data(self, data: bytes, flow_bytes: int) -> None:
+        splitter = self._splitter
+        if splitter is None:
+            self.acknowledge(flow_bytes)
             return
         try:
-            rooms.append(_Room(self._budget, self._message_bytes_max))
-        except NotNowError:
-            turn.cut()
-
-    @contextlib.contextmanager
-    def stream(self, requests: AsyncIterator[bytes], peer: str) -> Iterator[Messages]:
-        """All messages of a call of many.
-
-        Raises:
-            NotNowError: `bodies-too-large`.
-        """
-        messages = None
-        if countable(peer):
-            room = _Room(self._budget, LOOKAHEAD_BYTES)
-            messages = Messages(requests, room, self._arrivals, peer)
-            if not messages.begin():
-                messages.close()
-                messages = None
-        if messages is None:
-            room = _Room(self._budget, self._message_bytes_max)
-            messages = Messages(requests, room, None, peer)
-        try:
-            yield messages
-        finally:
-            messages.close()
-
-    async def _turn(self, peer: str) -> None:
-        """Returns when it is this call's turn, which `_leave` ends."""
-        if self._admits(peer):  # this overtakes nobody: whoever could be admitted already is
-            self._of_peer[peer] += 1
+            messages = splitter.feed(data)
+        except GrpcFault as fault:
+            self.fail_with(fault.status, fault.words)
             return
-        future = asyncio.get_running_loop().create_future()
-        self._waiting.append((peer, future))
-        self._hurry()
-        try:
-            await future
-        except BaseException:
-            if future.done() and not future.cancelled():
-                self._leave(peer)
-            else:
-                self._waiting.remove((peer, future))
-            raise
+        for message in messages:
+            self._messages.append(message)
+            self._messages_bytes += len(message)
+        self._unread_bytes += flow_bytes
+        if self._messages:
+            self._changed.set()
+        else:
+            self.acknowledge(self._unread_bytes)
+            self._unread_bytes = 0
+        self._hold_messages()
 
-    def _admits(self, peer: str) -> bool:
-        at_once_max = RECEIVED_AT_ONCE_MAX if countable(peer) else self._uncounted_max
-        at_once = self._of_peer.total()
-        return at_once < at_once_max and self._of_peer[peer] < RECEIVED_AT_ONCE_OF_ONE
+    def _hold_messages(self) -> None:
+        splitter = self._splitter
+        if splitter is not None:
+            unfinished = splitter.held_bytes
+            self.hold(unfinished + self._messages_bytes, unfinished=unfinished > 0)
 
-    def _leave(self, peer: str) -> None:
-        self._of_peer[peer] -= 1
-        if not self._of_peer[peer]:
-            del self._of_peer[peer]
-        for waiting in list(self._waiting):
-            name, future = waiting
-            if self._of_peer.total() >= RECEIVED_AT_ONCE_MAX:
-                break
-            if self._admits(name) and not future.done():
-                self._waiting.remove(waiting)
-                self._of_peer[name] += 1
-                future.set_result(None)
-        if self._waiting:
-            self._hurry()
+    def on_complete(self) -> None:
+        self._complete = True
+        self._changed.set()
 
-    def _hurry(self) -> None:
-        """Ends turns that have had enough time, for calls that wait because of other
-        connections."""
-        kept_out = {
-            peer for peer, _ in self._waiting if self._of_peer[peer] < RECEIVED_AT_ONCE_OF_ONE
-        }
-        for turn in self._turns if kept_out else ():
-            if kept_out == {turn.peer}:
-                continue
-            limit = turn.began + PATIENCE_S
-            when = turn.timeout.when()
-            if when is not None and when > limit and not turn.timeout.expired():
-                turn.timeout.reschedule(max(limit, asyncio.get_running_loop().time()))
+    def on_room(self) -> None:
+        self._changed.set()
+
+    def on_gone(self) -> None:
+        self._task.cancel()
+        super().on_gone()
+
+    def fail_with(self, status: int, words: str) -> None:
+        _cancel(self._task)
+        super().fail_with(status, words)
+
+
+def _cancel(task: asyncio.Task[None] | None) -> None:
+    if task is not None and not task.done() and task is not asyncio.current_task():
+        task.cancel()
+
+
+def _fail_by(call: GrpcCall, task: asyncio.Task[None]) -> None:
+    """Answers what ended the task of a call, if nothing has been answered."""
+    if task.cancelled():
+        call.fail_with(GrpcStatus.CANCELLED, "The call was cancelled.")
+        return
+    error = task.exception()
+    if isinstance(error, PenstockError):
+        call.fail(error)
+    elif error is not None:
+        call.broken(error)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import ssl
 from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 
 from penstock.config import LimitConfig, ListenConfig
 from penstock.core.request.body_budget import BodyBudget
@@ -110,21 +111,26 @@ class GatewayServer:
 
 def tls_context(config: ListenConfig) -> ssl.SSLContext | None:
     """The server side of TLS; None without TLS. Raises CallerError if the files can't be used."""
-    if config.tls_cert is None and config.tls_key is None:
+    return tls_of(config.tls_cert, config.tls_key, "http/1.1")
+
+
+def tls_of(cert: Path | None, key: Path | None, protocol: str) -> ssl.SSLContext | None:
+    """The same for one protocol, by its name in ALPN (RFC 7301)."""
+    if cert is None and key is None:
         return None
-    if config.tls_cert is None or config.tls_key is None:
+    if cert is None or key is None:
         raise CallerError("tls-unusable", "TLS needs both a certificate and a key.")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.set_alpn_protocols(["http/1.1"])
+    context.set_alpn_protocols([protocol])
     try:
         # This wrong password is used for an encrypted key: without one OpenSSL would ask the
         # terminal.
-        context.load_cert_chain(config.tls_cert, config.tls_key, password=lambda: "-")
+        context.load_cert_chain(cert, key, password=lambda: "-")
     except (OSError, ssl.SSLError) as cause:
         raise CallerError(
             "tls-unusable",
-            f"{config.tls_cert} and {config.tls_key} can't be used: {cause}",
+            f"{cert} and {key} can't be used: {cause}",
             hint="Give a PEM certificate chain and the PEM key that belongs to it.",
         ) from cause
     return context

@@ -50,6 +50,11 @@ class Http2Connection(Http2Receiver):
         return self._failed or (self._accepted_max != frames.STREAM_ID_MAX and not self._streams)
 
     @property
+    def begun(self) -> bool:
+        """The client's preface has come (3.4)."""
+        return self._expected != -2
+
+    @property
     def streams(self) -> int:
         """How many are open: their answer is not complete."""
         return len(self._streams)

@@ -1,0 +1,4 @@
+"""HTTP/2 on the gateway's own loop: its connections, and one request with its answer.
+
+`wire/http2` is the protocol; sockets, time and memory are here. What a request means is a door's.
+"""
