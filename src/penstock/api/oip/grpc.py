@@ -31,8 +31,7 @@ from penstock.core.request.grants import LOAD_TARGET_MODEL, MODEL_METADATA, Gran
 from penstock.errors import CallerError, PenstockError
 from penstock.gateway.dispatch.dispatcher import Dispatcher
 from penstock.gateway.http.server import tls_of
-from penstock.gateway.http2.connection import Http2Protocol
-from penstock.gateway.http2.exchange import Http2Exchange
+from penstock.gateway.http2.exchange import Http2Carrier, Http2Exchange
 from penstock.gateway.http2.listener import Http2Listener
 from penstock.wire import grpc_health
 from penstock.wire.grpc_messages import GrpcFault
@@ -50,7 +49,7 @@ _TICKS_IN_TIMEOUT: Final = 4
 
 Unary = Callable[..., Any]  #: returns the answer's fields, or an awaitable of them
 #: Makes the call of a request; its message comes later.
-Open = Callable[[Http2Protocol, RequestReceived, Grant | None], GrpcCall]
+Open = Callable[[Http2Carrier, RequestReceived, Grant | None], GrpcCall]
 
 _NOT_GRPC: Final = ((b":status", b"415"),)
 _NOT_POST: Final = ((b":status", b"405"), (b"allow", b"POST"))
@@ -124,7 +123,7 @@ class OipGrpc:
 
     # Calls
 
-    def _open(self, connection: Http2Protocol, request: RequestReceived) -> Http2Exchange:
+    def _open(self, connection: Http2Carrier, request: RequestReceived) -> Http2Exchange:
         """The call of a request's head."""
         if request.method != b"POST":
             return _refused(connection, request, _NOT_POST)
@@ -181,12 +180,12 @@ class OipGrpc:
         return found
 
     def _open_infer(
-        self, connection: Http2Protocol, request: RequestReceived, grant: Grant | None
+        self, connection: Http2Carrier, request: RequestReceived, grant: Grant | None
     ) -> GrpcCall:
         return _begun(InferCall(self._inference, connection, request, self._bounds, grant))
 
     def _open_check(
-        self, connection: Http2Protocol, request: RequestReceived, grant: Grant | None
+        self, connection: Http2Carrier, request: RequestReceived, grant: Grant | None
     ) -> GrpcCall:
         call = UnaryCall(connection, request, self._bounds, grant, self._health.check)
         if self._health.tells_server(call):
@@ -196,7 +195,7 @@ class OipGrpc:
 
     def _streaming(self, serve: Callable[[StreamCall], Any]) -> Open:
         def make(
-            connection: Http2Protocol, request: RequestReceived, grant: Grant | None
+            connection: Http2Carrier, request: RequestReceived, grant: Grant | None
         ) -> GrpcCall:
             return _begun(StreamCall(connection, request, self._bounds, grant, serve))
 
@@ -228,7 +227,7 @@ class OipGrpc:
             return serialized(await fields)
 
         def make(
-            connection: Http2Protocol, request: RequestReceived, grant: Grant | None
+            connection: Http2Carrier, request: RequestReceived, grant: Grant | None
         ) -> GrpcCall:
             call = UnaryCall(connection, request, self._bounds, grant, handle)
             if says_nothing:
@@ -274,7 +273,7 @@ def _is_grpc(request: RequestReceived) -> bool:
     )
 
 
-def _refused(connection: Http2Protocol, request: RequestReceived, answer: Any) -> Http2Exchange:
+def _refused(connection: Http2Carrier, request: RequestReceived, answer: Any) -> Http2Exchange:
     refused = _Refused(connection, request.stream)
     refused.finish(answer)
     return refused

@@ -19,8 +19,7 @@ from penstock.api.oip.grpc_access import check_endpoint
 from penstock.api.oip.grpc_status import GrpcStatus, translate
 from penstock.core.request.grants import Grant
 from penstock.errors import CallerError, NotNowError, PenstockError
-from penstock.gateway.http2.connection import Http2Protocol
-from penstock.gateway.http2.exchange import Http2Exchange
+from penstock.gateway.http2.exchange import Http2Carrier, Http2Exchange
 from penstock.wire.grpc_messages import (
     ENCODINGS,
     GrpcFault,
@@ -65,7 +64,7 @@ class GrpcCall(Http2Exchange):
 
     def __init__(
         self,
-        connection: Http2Protocol,
+        connection: Http2Carrier,
         request: RequestReceived,
         bounds: CallBounds,
         grant: Grant | None = None,
@@ -177,6 +176,9 @@ class GrpcCall(Http2Exchange):
                 if self.connection is not None:
                     self.refuse_for_room()
                 return False
+            if self._answered:  # it was cut to make room for itself
+                self._listener.give(more)
+                return False
         elif more:
             self._listener.give(-more)
         self._held = size
@@ -252,7 +254,7 @@ class UnaryCall(GrpcCall):
 
     def __init__(
         self,
-        connection: Http2Protocol,
+        connection: Http2Carrier,
         request: RequestReceived,
         bounds: CallBounds,
         grant: Grant | None,
@@ -339,7 +341,7 @@ class StreamCall(GrpcCall):
 
     def __init__(
         self,
-        connection: Http2Protocol,
+        connection: Http2Carrier,
         request: RequestReceived,
         bounds: CallBounds,
         grant: Grant | None,

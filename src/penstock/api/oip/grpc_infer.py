@@ -24,7 +24,7 @@ from penstock.gateway.dispatch.awaited import JoinedAnswer
 from penstock.gateway.dispatch.dispatcher import Dispatcher
 from penstock.gateway.dispatch.invocation import Affinity, Invocation, Responder
 from penstock.gateway.dispatch.streaming import StreamObserved
-from penstock.gateway.http2.connection import Http2Protocol
+from penstock.gateway.http2.exchange import Http2Carrier
 from penstock.wire.frames import Reply, RequestMeta, encode_request_meta
 from penstock.wire.http2.events import RequestReceived
 
@@ -114,7 +114,7 @@ class InferCall(UnaryCall):
     def __init__(
         self,
         inference: GrpcInference,
-        connection: Http2Protocol,
+        connection: Http2Carrier,
         request: RequestReceived,
         bounds: CallBounds,
         grant: Grant | None,

@@ -16,10 +16,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Any, Final, cast
+from collections.abc import Callable
+from typing import Any, Final, cast
 
 from penstock.core.request.body_budget import peer_name
-from penstock.gateway.http2.exchange import STALL_S_MAX, Http2Exchange
+from penstock.gateway.http2.exchange import STALL_S_MAX, Http2Carrier, Http2Exchange
+from penstock.gateway.http2.listener_state import Http2ListenerState
 from penstock.wire.http2.connection import Http2Connection
 from penstock.wire.http2.events import (
     ConnectionFailed,
@@ -32,9 +34,6 @@ from penstock.wire.http2.events import (
 )
 from penstock.wire.http2.frames import ENHANCE_YOUR_CALM, INTERNAL_ERROR
 
-if TYPE_CHECKING:
-    from penstock.gateway.http2.listener import Http2Listener
-
 log = logging.getLogger(__name__)
 
 #: s without a byte after which a client with open streams is asked for a sign of life, and the
@@ -45,20 +44,24 @@ PING_S_MAX: Final = 20.0
 IDLE_S_MAX: Final = 600.0
 _PING: Final = b"penstock"
 
+#: Makes the exchange of a request. One that it has answered already is over.
+Door = Callable[[Http2Carrier, RequestReceived], Http2Exchange]
+
 
 class Http2Protocol(asyncio.Protocol):
     """The protocol of one client connection."""
 
     __slots__ = (
-        "_account", "_exchanges", "_flushing", "_idle_since", "_left_bytes", "_left_since",
+        "_account", "_door", "_exchanges", "_flushing", "_idle_since", "_left_bytes", "_left_since",
         "_over", "_ping_sent", "_transport", "listener", "machine", "paused", "received", "waiting",
     )  # fmt: skip
 
     _transport: asyncio.Transport
 
-    def __init__(self, listener: Http2Listener) -> None:
+    def __init__(self, listener: Http2ListenerState, door: Door) -> None:
         now = listener.monotonic()
         self.listener = listener
+        self._door = door
         self.machine = Http2Connection(listener.spec, now=now)
         self.received = now  #: monotonic s of the last read
         self.paused = False  #: the transport holds bytes that the client has not read
@@ -156,7 +159,7 @@ class Http2Protocol(asyncio.Protocol):
             self.machine.reset(stream, INTERNAL_ERROR)
 
     def _begin(self, event: RequestReceived) -> None:
-        exchange = self.listener.door(self, event)
+        exchange = self._door(self, event)
         if exchange.connection is None:
             return  # answered at once
         self._exchanges[event.stream] = exchange

@@ -11,17 +11,42 @@ A door that makes much asks `waiting_bytes`, and goes on when `on_room` is calle
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Final
+from typing import Any, Final, Protocol
 
+from penstock.gateway.http2.listener_state import Http2ListenerState
+from penstock.wire.http2.connection import Http2Connection
 from penstock.wire.http2.frames import CANCEL, INTERNAL_ERROR
 from penstock.wire.http2.hpack import Field
-
-if TYPE_CHECKING:
-    from penstock.gateway.http2.connection import Http2Protocol
 
 #: s in which a client must take something of an answer that waits for it, as over HTTP/1.1 where
 #: the producer waits too (`answer_pipeline.PACED_STALL_S_MAX`).
 STALL_S_MAX: Final = 30.0
+
+
+class Http2Carrier(Protocol):
+    """A connection, as its exchanges see it."""
+
+    machine: Http2Connection
+    listener: Http2ListenerState
+    received: float  #: monotonic s of the last read
+    paused: bool  #: the client does not take what is sent
+    waiting: dict[int, Http2Exchange]  #: by stream: their answers wait for the client
+
+    @property
+    def account(self) -> str:
+        """The client whose connections share one account for bodies."""
+
+    def about(self, name: str) -> Any:
+        """What the transport knows: `peername`, `sockname`, `sslcontext`."""
+
+    def flush_soon(self) -> None:
+        """There is output: it leaves at the end of this turn of the loop."""
+
+    def over(self, exchange: Http2Exchange) -> None:
+        """Its answer is complete."""
+
+    def lost(self, exchange: Http2Exchange) -> None:
+        """It was reset."""
 
 
 class Http2Exchange:
@@ -31,8 +56,8 @@ class Http2Exchange:
         "_deferred", "_last", "_waiting", "_waiting_since", "connection", "stream", "waiting_bytes",
     )  # fmt: skip
 
-    def __init__(self, connection: Http2Protocol, stream: int) -> None:
-        self.connection: Http2Protocol | None = connection  #: None: it is over
+    def __init__(self, connection: Http2Carrier, stream: int) -> None:
+        self.connection: Http2Carrier | None = connection  #: None: it is over
         self.stream = stream
         self.waiting_bytes = 0  #: of the answer, that the client has not taken
         self._waiting: deque[bytes | memoryview] | None = None
