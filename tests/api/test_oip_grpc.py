@@ -184,3 +184,21 @@ async def test_where_keys_are_asked_for_only_liveness_is_public() -> None:
         assert code == grpc.StatusCode.UNAUTHENTICATED
         metadata = (("authorization", "Bearer right"),)
         assert (await call(served, "ModelMetadata", name="echo", metadata=metadata)).name
+
+
+@pytest.mark.parametrize("way", [grpc.Compression.Gzip, grpc.Compression.Deflate])
+async def test_a_compressed_message_is_inflated_within_its_bound(way: Any) -> None:
+    async with door_site(oip_body_bytes_max=1000) as served:
+        message = ModelInferRequest(model_name="echo", id="7" * 900).SerializeToString()
+        assert await raw(served, "ModelInfer", message, compression=way) == message
+        zeros = ModelInferRequest(model_name="echo", id="7" * 500_000).SerializeToString()
+        code, _ = await status_of(raw(served, "ModelInfer", zeros, compression=way))
+        assert code == grpc.StatusCode.RESOURCE_EXHAUSTED
+
+
+async def test_a_text_of_an_error_arrives_whatever_its_letters() -> None:
+    async with door_site() as served:
+        words = "Größe 5 % zu groß\nund mehr"
+        served.instance.on_invoke = fail_with(ModelError("x", "m", original_message=words))
+        message = ModelInferRequest(model_name="echo").SerializeToString()
+        assert (await status_of(raw(served, "ModelInfer", message)))[1] == words

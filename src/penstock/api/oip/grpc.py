@@ -16,11 +16,12 @@ from google.protobuf import json_format
 
 from penstock.api.model_names import ModelName, endpoint_of, parse
 from penstock.api.oip.grpc_access import GrantOf, authorized
-from penstock.api.oip.grpc_calls import CallBounds, GrpcCall, StreamCall, UnaryCall
+from penstock.api.oip.grpc_calls import CallBounds, GrpcCall, UnaryCall
 from penstock.api.oip.grpc_extensions import GrpcExtensions, repository_parameters
 from penstock.api.oip.grpc_health import GrpcHealth
 from penstock.api.oip.grpc_infer import GrpcInference, InferCall
 from penstock.api.oip.grpc_status import GrpcStatus
+from penstock.api.oip.grpc_stream_calls import StreamCall
 from penstock.api.oip.http import body_limit
 from penstock.api.oip.models import OipModels
 from penstock.api.oip.shared_tensors import SharedTensors

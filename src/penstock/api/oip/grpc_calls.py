@@ -1,7 +1,8 @@
 """gRPC calls over HTTP/2: messages in, messages and a status out.
 
-`UnaryCall` has one message each way and `StreamCall` many. Both bound what they hold: what has come
-of a message is taken from the budget for bodies, and a message must be complete in time.
+`UnaryCall` has one message each way, `grpc_stream_calls.py` has calls of many. All bound what they
+hold: what has come of a message is taken from the budget for bodies, and a message must be complete
+in time.
 
 Source: gRPC over HTTP/2 (grpc/grpc, doc/PROTOCOL-HTTP2.md).
 """
@@ -11,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import logging
-from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Final, NamedTuple
 
@@ -59,7 +59,7 @@ class GrpcCall(Http2Exchange):
 
     __slots__ = (
         "_account", "_answered", "_bounds", "_head_sent", "_held", "_listed", "_listener",
-        "_splitter", "deadline", "fields", "grant", "received",
+        "_splitter", "_task", "deadline", "fields", "grant", "received",
     )  # fmt: skip
 
     def __init__(
@@ -79,6 +79,7 @@ class GrpcCall(Http2Exchange):
         self._head_sent = False
         self._answered = False  #: its status is known
         self._splitter: GrpcMessageSplitter | None = None  #: None: no message is awaited
+        self._task: asyncio.Task[None] | None = None
         self.fields = request.fields
         self.grant = grant  #: None without authentication, and for strangers
         self.received = connection.received  #: monotonic s of its head
@@ -150,6 +151,7 @@ class GrpcCall(Http2Exchange):
         if words:
             trailers += ((b"grpc-message", escaped_message(words[:_WORDS_BYTES_MAX])),)
         self._splitter = None
+        self._cancel()
         if self._head_sent:
             self.drop_unsent()
             self.end(trailers)
@@ -161,6 +163,29 @@ class GrpcCall(Http2Exchange):
         """A bug ended it."""
         log.error("a gRPC call failed", exc_info=error)
         self.fail_with(GrpcStatus.INTERNAL, "internal error (internal)")
+
+    # Work that awaits something
+
+    def run(self, work: Coroutine[Any, Any, None]) -> None:
+        """Does `work` in a task, which is cancelled when the call ends before it. An error that
+        it raises ends the call."""
+        self._task = asyncio.get_running_loop().create_task(work)
+        self._task.add_done_callback(self._ran)
+
+    def _ran(self, task: asyncio.Task[None]) -> None:
+        self._task = None
+        if task.cancelled():
+            self.fail_with(GrpcStatus.CANCELLED, "The call was cancelled.")
+            return
+        error = task.exception()
+        if isinstance(error, PenstockError):
+            self.fail(error)
+        elif error is not None:
+            self.broken(error)
+
+    def _cancel(self) -> None:
+        if self._task is not None and self._task is not asyncio.current_task():
+            self._task.cancel()
 
     # Memory
 
@@ -202,6 +227,7 @@ class GrpcCall(Http2Exchange):
     # Of an exchange
 
     def on_gone(self) -> None:
+        self._cancel()
         self.release()
 
     def on_written(self) -> None:
@@ -230,11 +256,11 @@ def too_large() -> NotNowError:
     )
 
 
-def _too_slow() -> CallerError:
+def too_slow() -> CallerError:
     return CallerError("message-too-slow", "The message took too long to come.", status=408)
 
 
-def _missing() -> CallerError:
+def missing() -> CallerError:
     return CallerError("message-missing", "The call ended without a message.")
 
 
@@ -250,7 +276,7 @@ def _value(name: bytes, value: bytes) -> str | bytes:
 class UnaryCall(GrpcCall):
     """One message and one answer, which `handle` makes of the call and its message."""
 
-    __slots__ = ("_handle", "_task")
+    __slots__ = ("_handle",)
 
     def __init__(
         self,
@@ -262,7 +288,6 @@ class UnaryCall(GrpcCall):
     ) -> None:
         super().__init__(connection, request, bounds, grant)
         self._handle = handle
-        self._task: asyncio.Task[None] | None = None
 
     def on_data(self, data: bytes, flow_bytes: int) -> None:
         self.acknowledge(flow_bytes)
@@ -284,7 +309,7 @@ class UnaryCall(GrpcCall):
 
     def on_complete(self) -> None:
         if self._splitter is not None:
-            self.fail(_missing())
+            self.fail(missing())
 
     def take(self, message: bytes) -> None:
         """Serves it. Raises nothing."""
@@ -310,153 +335,8 @@ class UnaryCall(GrpcCall):
         self.answer(await answer)
         self.succeed()
 
-    def run(self, work: Coroutine[Any, Any, None]) -> None:
-        """Does work that awaits something; it ends with the call."""
-        self._task = asyncio.get_running_loop().create_task(work)
-        self._task.add_done_callback(self._ran)
-
-    def _ran(self, task: asyncio.Task[None]) -> None:
-        self._task = None
-        _fail_by(self, task)
-
-    def fail_with(self, status: int, words: str) -> None:
-        _cancel(self._task)
-        super().fail_with(status, words)
-
-    def on_gone(self) -> None:
-        _cancel(self._task)
-        super().on_gone()
-
     def check(self, now: float) -> None:
         if self._splitter is not None and now - self.received >= self._bounds.timeout_s:
-            self.fail(_too_slow())
+            self.fail(too_slow())
         else:
             super().check(now)
-
-
-class StreamCall(GrpcCall):
-    """Messages both ways: `serve` reads them by iteration, and writes. It is a task of its own."""
-
-    __slots__ = ("_changed", "_complete", "_messages", "_messages_bytes", "_task", "_unread_bytes")
-
-    def __init__(
-        self,
-        connection: Http2Carrier,
-        request: RequestReceived,
-        bounds: CallBounds,
-        grant: Grant | None,
-        serve: Callable[[StreamCall], Coroutine[Any, Any, None]],
-    ) -> None:
-        super().__init__(connection, request, bounds, grant)
-        self._messages: deque[bytes] = deque()  #: complete, and not read by `serve`
-        self._messages_bytes = 0
-        self._unread_bytes = 0  #: of the windows: acknowledged once `serve` has caught up
-        self._complete = False  #: the client sends no more
-        self._changed = asyncio.Event()  #: a message, the end, or room for more of the answer
-        self._task = asyncio.get_running_loop().create_task(serve(self))
-        self._task.add_done_callback(self._ran)
-
-    def _ran(self, task: asyncio.Task[None]) -> None:
-        if not task.cancelled() and task.exception() is None:
-            self.succeed()
-        else:
-            _fail_by(self, task)
-
-    # For `serve`
-
-    def __aiter__(self) -> StreamCall:
-        return self
-
-    async def __anext__(self) -> bytes:
-        while not self._messages:
-            if self._complete:
-                raise StopAsyncIteration
-            await self._change()
-        message = self._messages.popleft()
-        self._messages_bytes -= len(message)
-        self._hold_messages()
-        if not self._messages and self._unread_bytes:
-            self.acknowledge(self._unread_bytes)
-            self._unread_bytes = 0
-        return message
-
-    async def first(self) -> bytes:
-        """The first message. Raises CallerError: `message-missing`, `message-too-slow`."""
-        try:
-            async with asyncio.timeout(self._bounds.timeout_s):
-                return await anext(self)
-        except StopAsyncIteration:
-            raise _missing() from None
-        except TimeoutError:
-            raise _too_slow() from None
-
-    async def write(self, message: bytes) -> None:
-        """Returns once the client's windows and the socket have taken it."""
-        self.answer(message)
-        while self.waits:
-            await self._change()
-
-    async def _change(self) -> None:
-        self._changed.clear()
-        await self._changed.wait()
-
-    # Of an exchange
-
-    def on_data(self, data: bytes, flow_bytes: int) -> None:
-        splitter = self._splitter
-        if splitter is None:
-            self.acknowledge(flow_bytes)
-            return
-        try:
-            messages = splitter.feed(data)
-        except GrpcFault as fault:
-            self.fail_with(fault.status, fault.words)
-            return
-        for message in messages:
-            self._messages.append(message)
-            self._messages_bytes += len(message)
-        self._unread_bytes += flow_bytes
-        if self._messages:
-            self._changed.set()
-        else:
-            self.acknowledge(self._unread_bytes)
-            self._unread_bytes = 0
-        self._hold_messages()
-
-    def _hold_messages(self) -> None:
-        splitter = self._splitter
-        if splitter is not None:
-            unfinished = splitter.held_bytes
-            self.hold(unfinished + self._messages_bytes, unfinished=unfinished > 0)
-
-    def on_complete(self) -> None:
-        self._complete = True
-        self._changed.set()
-
-    def on_room(self) -> None:
-        self._changed.set()
-
-    def on_gone(self) -> None:
-        self._task.cancel()
-        super().on_gone()
-
-    def fail_with(self, status: int, words: str) -> None:
-        _cancel(self._task)
-        super().fail_with(status, words)
-
-
-def _cancel(task: asyncio.Task[None] | None) -> None:
-    if task is not None and not task.done() and task is not asyncio.current_task():
-        task.cancel()
-
-
-def _fail_by(call: GrpcCall, task: asyncio.Task[None]) -> None:
-    """Answers what ended the task of a call, if nothing has been answered."""
-    if task.cancelled():
-        call.fail_with(GrpcStatus.CANCELLED, "The call was cancelled.")
-        return
-    error = task.exception()
-    if isinstance(error, PenstockError):
-        call.fail(error)
-    elif error is not None:
-        call.broken(error)

@@ -14,7 +14,8 @@ from collections import Counter
 from typing import Final
 
 from penstock.api.model_names import FindsServed, endpoint_of, parse
-from penstock.api.oip.grpc_calls import GrpcCall, StreamCall, UnaryCall
+from penstock.api.oip.grpc_calls import GrpcCall, UnaryCall
+from penstock.api.oip.grpc_stream_calls import StreamCall
 from penstock.api.oip.models import OipModels
 from penstock.core.request.grants import MODEL_METADATA
 from penstock.errors import CallerError, NotNowError

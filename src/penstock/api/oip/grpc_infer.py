@@ -12,9 +12,10 @@ from typing import Any, Final
 
 from penstock.api.answering import bound, door_parameters
 from penstock.api.model_names import endpoint_of, parse
-from penstock.api.oip.grpc_calls import CallBounds, GrpcCall, StreamCall, UnaryCall
+from penstock.api.oip.grpc_calls import CallBounds, GrpcCall, UnaryCall
 from penstock.api.oip.grpc_status import translate
 from penstock.api.oip.grpc_stream import InferNames, InferStream, infer_names
+from penstock.api.oip.grpc_stream_calls import StreamCall
 from penstock.api.oip.models import OipModels
 from penstock.api.oip.shared_tensors import MARK, SharedOutputs, SharedTensors, message_out
 from penstock.core.request.forwarded_headers import HeaderForwarding

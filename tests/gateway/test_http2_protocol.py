@@ -1,0 +1,252 @@
+"""HTTP/2 connections of the gateway: windows, clients that do not read, timeouts, the end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+import pytest
+from tests.kit.gateway import run
+from tests.kit.polling import until
+from tests.wire.http2_bytes import START, data, frames_of, get, post
+
+from penstock.clock import ManualClock
+from penstock.core.request.body_budget import BodyBudget
+from penstock.gateway.http2 import connection as http2_connection
+from penstock.gateway.http2.exchange import STALL_S_MAX, Http2Carrier, Http2Exchange
+from penstock.gateway.http2.listener import Http2Listener
+from penstock.wire.http2 import frames
+from penstock.wire.http2.events import RequestReceived
+from penstock.wire.http2.spec import Http2Spec
+
+pytestmark = pytest.mark.loop(by=run)
+
+HEAD = ((b":status", b"200"),)
+TRAILERS = ((b"done", b"yes"),)
+UNAVAILABLE = ((b":status", b"503"),)
+
+
+class Asked(Http2Exchange):
+    """Notes what comes; the test answers."""
+
+    def __init__(self, connection: Http2Carrier, stream: int) -> None:
+        super().__init__(connection, stream)
+        self.told: list[str] = []
+        self.body = b""
+
+    def on_data(self, data: bytes, flow_bytes: int) -> None:
+        self.body += data
+        self.acknowledge(flow_bytes)
+
+    def on_complete(self) -> None:
+        self.told.append("complete")
+
+    def on_gone(self) -> None:
+        self.told.append("gone")
+
+    def on_written(self) -> None:
+        self.told.append("written")
+
+    def on_drain_over(self) -> None:
+        self.finish(UNAVAILABLE)
+
+
+@dataclass
+class Site:
+    listener: Http2Listener
+    clock: ManualClock
+    port: int
+    asked: list[Asked] = field(default_factory=list)
+
+
+@asynccontextmanager
+async def site() -> AsyncIterator[Site]:
+    clock = ManualClock()
+    asked: list[Asked] = []
+
+    def door(connection: Http2Carrier, request: RequestReceived) -> Http2Exchange:
+        asked.append(Asked(connection, request.stream))
+        return asked[-1]
+
+    listener = Http2Listener(
+        door, clock, BodyBudget(1 << 20), spec=Http2Spec(), connections_max=10,
+        head_timeout_s=5.0, tick_s=0.01,
+    )  # fmt: skip
+    port = await listener.start("127.0.0.1", 0, tls=None, reuse_port=False)
+    try:
+        yield Site(listener, clock, port, asked)
+    finally:
+        await listener.stop(0.0)
+
+
+class Client:
+    """Sends bytes; reads frames only when asked to."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader, self.writer = reader, writer
+
+    @classmethod
+    async def of(cls, served: Site, *sent: bytes) -> Client:
+        client = cls(*await asyncio.open_connection("127.0.0.1", served.port, limit=1 << 16))
+        client.writer.write(b"".join(sent))
+        return client
+
+    async def frame(self, kind: int) -> tuple[int, int, bytes]:
+        """Flags, stream and payload of the next frame of a kind."""
+        async with asyncio.timeout(10):
+            while True:
+                head = await self.reader.readexactly(frames.HEAD_BYTES)
+                rest = await self.reader.readexactly(int.from_bytes(head[:3], "big"))
+                [(found, flags, stream, payload)] = frames_of(head + rest)
+                if found == kind:
+                    return flags, stream, payload
+
+    async def ended(self) -> None:
+        async with asyncio.timeout(10):
+            while await self.reader.read(1 << 16):
+                pass
+
+
+async def test_a_request_is_over_when_its_last_byte_has_left() -> None:
+    async with site() as served:
+        client = await Client.of(served, START, post(1), data(1, b"hel"), data(1, b"lo", end=True))
+        await until(lambda: served.asked and served.asked[0].told)
+        [asked] = served.asked
+        assert (asked.body, asked.told) == (b"hello", ["complete"])
+        asked.send_head(HEAD)
+        asked.send(b"answer")
+        asked.end(TRAILERS)
+        assert (await client.frame(frames.DATA))[2] == b"answer"
+        assert (await client.frame(frames.HEADERS))[0] & frames.END_STREAM
+        assert asked.told == ["complete", "written"]
+
+
+async def test_what_the_windows_do_not_take_leaves_when_they_open() -> None:
+    async with site() as served:
+        client = await Client.of(served, START, get(1))
+        await until(lambda: served.asked)
+        [asked] = served.asked
+        whole = bytes(range(256)) * 1024
+        asked.send_head(HEAD)
+        asked.send(whole)
+        asked.send(b"last")
+        asked.end(TRAILERS)
+        assert asked.waiting_bytes == len(whole) + 4 - 65_535
+        got = b""
+        while len(got) < len(whole) + 4:
+            piece = (await client.frame(frames.DATA))[2]
+            got += piece
+            for stream in (0, 1):
+                client.writer.write(frames.window_update(stream, len(piece)))
+        assert got == whole + b"last"
+        await until(lambda: asked.told == ["complete", "written"])
+
+
+async def test_a_client_that_resets_is_gone_and_what_waits_for_it_is_dropped() -> None:
+    async with site() as served:
+        client = await Client.of(served, START, get(1), get(3))
+        await until(lambda: len(served.asked) == 2)
+        first, second = served.asked
+        first.send_head(HEAD)
+        first.send(b"x" * 100_000)
+        client.writer.write(frames.rst_stream(1, frames.CANCEL))
+        await until(lambda: first.told == ["complete", "gone"])
+        second.finish(HEAD)
+        await until(lambda: second.told == ["complete", "written"])
+        client.writer.close()
+
+
+async def test_an_answer_that_the_client_does_not_take_ends_its_stream_alone() -> None:
+    async with site() as served:
+        client = await Client.of(served, START, get(1), get(3))
+        await until(lambda: len(served.asked) == 2)
+        first, second = served.asked
+        first.send_head(HEAD)
+        first.send(b"x" * 100_000)
+        served.clock.advance(STALL_S_MAX)
+        await until(lambda: first.told == ["complete", "gone"])
+        _, stream, _ = await client.frame(frames.RST_STREAM)
+        assert stream == 1
+        second.finish(HEAD)
+        await until(lambda: second.told == ["complete", "written"])
+
+
+async def test_who_asks_and_does_not_read_is_cut_off() -> None:
+    async with site() as served:
+        huge = frames.window_update(0, 1 << 30)
+        client = await Client.of(served, START, huge, get(1), get(3))
+        await until(lambda: len(served.asked) == 2)
+        client.writer.write(frames.window_update(1, 1 << 30))
+        first, second = served.asked
+        first.send_head(HEAD)
+        [connection] = served.listener.connections
+        while connection.unread_bytes <= 1 << 20:
+            first.send(b"x" * (1 << 20))
+            await asyncio.sleep(0)
+        second.finish(HEAD)  # waits for the socket, and keeps its stream
+        assert second.waits
+        served.clock.advance(STALL_S_MAX)
+        await until(lambda: "gone" in first.told and "gone" in second.told)
+        await client.ended()
+
+
+async def test_a_preface_must_come_in_time_and_an_idle_connection_ends() -> None:
+    async with site() as served:
+        late = await Client.of(served, START[:10])
+        idle = await Client.of(served, START)
+        await until(lambda: len(served.listener.connections) == 2)
+        await idle.frame(frames.SETTINGS)
+        await idle.frame(frames.SETTINGS)  # the answer to its own
+        served.clock.advance(5.0)
+        await late.ended()
+        assert len(served.listener.connections) == 1
+        served.clock.advance(http2_connection.IDLE_S_MAX)
+        await idle.frame(frames.GOAWAY)
+        await idle.ended()
+
+
+async def test_a_client_with_open_streams_must_show_that_it_lives() -> None:
+    async with site() as served:
+        client = await Client.of(served, START, get(1))
+        await until(lambda: served.asked)
+        served.clock.advance(http2_connection.PING_AFTER_S)
+        _, _, payload = await client.frame(frames.PING)
+        served.clock.advance(1.0)
+        client.writer.write(frames.frame(frames.PING, frames.ACK, 0, payload))
+        await until(lambda: next(iter(served.listener.connections)).received > 60.0)  # type: ignore[attr-defined]
+        served.clock.advance(http2_connection.PING_AFTER_S)
+        await client.frame(frames.PING)
+        served.clock.advance(http2_connection.PING_S_MAX)
+        await until(lambda: served.asked[0].told == ["complete", "gone"])
+
+
+async def test_a_drain_lets_open_requests_end_and_then_cuts_them() -> None:
+    async with site() as served:
+        ready = await Client.of(served, START, get(1))
+        stuck = await Client.of(served, START, get(1))
+        await until(lambda: len(served.asked) == 2)
+        stopping = asyncio.ensure_future(served.listener.stop(0.3))
+        for client in (ready, stuck):
+            await client.frame(frames.GOAWAY)
+        served.asked[0].finish(HEAD)
+        for client in (ready, stuck):
+            _, _, payload = await client.frame(frames.PING)
+            client.writer.write(frames.frame(frames.PING, frames.ACK, 0, payload))
+        await stopping
+        assert [asked.told for asked in served.asked] == [["complete", "written"]] * 2
+        await ready.ended()
+        assert (await stuck.frame(frames.HEADERS))[0] & frames.END_STREAM
+        await stuck.ended()
+        with pytest.raises(ConnectionRefusedError):
+            await Client.of(served)
+
+
+async def test_a_bug_of_a_door_ends_its_own_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with site() as served:
+        monkeypatch.setattr(Asked, "on_data", lambda *_: 1 / 0)
+        client = await Client.of(served, START, get(1), post(3), data(3, b"x"))
+        assert (await client.frame(frames.RST_STREAM))[1] == 3
+        served.asked[0].finish(HEAD)
+        assert (await client.frame(frames.HEADERS))[1] == 1
