@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import random
 import signal
 import socket
@@ -340,7 +339,6 @@ def main() -> None:
     wake_at_parents_death()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C is for the server
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
-    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     raise_limit()
     scheduling.wait_for_messages()
     uvloop.run(_serve(int(sys.argv[1])))

@@ -74,8 +74,6 @@ def up(
 
 def run(config: ServerConfig, deployments: Mapping[str, str], *, instance_type: str) -> None:
     """Serves until a signal; deploys `deployments` (endpoint name -> artifact URI) meanwhile."""
-    # gRPC's core bypasses logging and prints a line on standard error for every failed handshake.
-    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     scheduling.wait_for_messages()
     run_until_signal(config, lambda stop: _serve(config, deployments, instance_type, stop))
 
