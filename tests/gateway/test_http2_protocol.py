@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 from tests.kit.gateway import run
@@ -13,8 +14,10 @@ from tests.kit.polling import until
 from tests.wire.http2_bytes import START, data, frames_of, get, post
 
 from penstock.clock import ManualClock
-from penstock.core.request.body_budget import BodyBudget
+from penstock.core.request.body_budget import SLOW_S, BodyBudget
 from penstock.gateway.http2 import connection as http2_connection
+from penstock.gateway.http2 import listener as http2_listener
+from penstock.gateway.http2.connection import Http2Protocol
 from penstock.gateway.http2.exchange import STALL_S_MAX, Http2Carrier, Http2Exchange
 from penstock.gateway.http2.listener import Http2Listener
 from penstock.wire.http2 import frames
@@ -35,6 +38,8 @@ class Asked(Http2Exchange):
         super().__init__(connection, stream)
         self.told: list[str] = []
         self.body = b""
+        self.bug = ""  #: the method that fails
+        self.checked = 0
 
     def on_data(self, data: bytes, flow_bytes: int) -> None:
         self.body += data
@@ -45,12 +50,28 @@ class Asked(Http2Exchange):
 
     def on_gone(self) -> None:
         self.told.append("gone")
+        assert self.bug != "on_gone"
 
     def on_written(self) -> None:
         self.told.append("written")
+        assert self.bug != "on_written"
+
+    def on_room(self) -> None:
+        self.told.append("room")
+        assert self.bug != "on_room"
 
     def on_drain_over(self) -> None:
+        assert self.bug != "on_drain_over"
         self.finish(UNAVAILABLE)
+
+    def check(self, now: float) -> None:
+        assert self.bug != "check"
+        self.checked += 1
+
+    def refuse_for_room(self) -> None:
+        self.told.append("refused")
+        assert self.bug != "refuse_for_room"
+        self.reset()
 
 
 @dataclass
@@ -243,10 +264,143 @@ async def test_a_drain_lets_open_requests_end_and_then_cuts_them() -> None:
             await Client.of(served)
 
 
-async def test_a_bug_of_a_door_ends_its_own_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_bug_with_a_body_ends_its_own_stream(monkeypatch: pytest.MonkeyPatch) -> None:
     async with site() as served:
         monkeypatch.setattr(Asked, "on_data", lambda *_: 1 / 0)
         client = await Client.of(served, START, get(1), post(3), data(3, b"x"))
         assert (await client.frame(frames.RST_STREAM))[1] == 3
         served.asked[0].finish(HEAD)
         assert (await client.frame(frames.HEADERS))[1] == 1
+
+
+@asynccontextmanager
+async def two_requests(bug: str) -> AsyncIterator[tuple[Site, Client, Asked, Asked]]:
+    """Of one connection: the first request's method `bug` fails."""
+    async with site() as served:
+        client = await Client.of(served, START, get(1), get(3))
+        await until(lambda: len(served.asked) == 2)
+        first, second = served.asked
+        first.bug = bug
+        yield served, client, first, second
+        client.writer.close()
+
+
+async def test_a_bug_in_a_check_ends_its_own_stream() -> None:
+    async with two_requests("check") as (_, client, first, second):
+        assert (await client.frame(frames.RST_STREAM))[1] == 1
+        assert first.told == ["complete", "gone"]
+        checked = second.checked
+        await until(lambda: second.checked > checked)
+        second.finish(HEAD)
+        assert (await client.frame(frames.HEADERS))[1] == 3
+
+
+async def test_a_bug_after_an_answer_keeps_no_other_from_being_over() -> None:
+    async with two_requests("on_written") as (_, client, first, second):
+        first.finish(HEAD)
+        second.finish(HEAD)
+        await until(lambda: second.told == ["complete", "written"])
+        assert first.told == ["complete", "written"]
+        client.writer.write(get(5))
+        assert [(await client.frame(frames.HEADERS))[1] for _ in range(2)] == [1, 3]
+
+
+async def test_a_bug_after_a_client_has_gone_keeps_no_other_from_being_over() -> None:
+    async with two_requests("on_gone") as (served, client, first, second):
+        client.writer.close()
+        await until(lambda: second.told == ["complete", "gone"])
+        assert first.told == ["complete", "gone"]
+        await until(lambda: not served.listener.connections)
+
+
+async def test_a_bug_after_a_reset_leaves_the_connection_as_it_is() -> None:
+    async with two_requests("on_gone") as (_, client, first, second):
+        client.writer.write(frames.rst_stream(1, frames.CANCEL))
+        await until(lambda: first.told == ["complete", "gone"])
+        second.finish(HEAD)
+        assert (await client.frame(frames.HEADERS))[1] == 3
+
+
+async def test_a_bug_where_an_answer_goes_on_ends_its_own_stream() -> None:
+    """The socket had no room, and two answers wait for it."""
+    async with two_requests("on_room") as (served, _, first, second):
+        [connection] = served.listener.connections
+        assert isinstance(connection, Http2Protocol)
+        connection.pause_writing()
+        for asked in (first, second):
+            asked.send_head(HEAD)
+            asked.send(b"x")
+        connection.resume_writing()
+        assert first.told == ["complete", "room", "gone"]
+        assert second.told == ["complete", "room"]
+
+
+async def test_a_bug_at_the_end_of_a_drain_keeps_no_other_from_its_answer() -> None:
+    async with two_requests("on_drain_over") as (served, _, first, second):
+        await served.listener.stop(0.0)
+        assert first.told == ["complete", "gone"]
+        assert second.told == ["complete", "written"]
+
+
+async def test_a_bug_in_a_refusal_for_room_costs_only_its_own_request() -> None:
+    async with two_requests("refuse_for_room") as (served, _, first, second):
+        listener = served.listener
+        half = listener.bodies.bytes_max // 2
+        assert listener.take(first, half)
+        listener.unfinished(first, half)
+        served.clock.advance(SLOW_S)
+        assert not listener.take(second, 1)
+        assert first.told == ["complete", "refused"]
+        assert not listener.take(second, 1)
+        assert first.told == ["complete", "refused"]  # it isn't chosen again
+
+
+@pytest.mark.parametrize("broken", ["check", "flush", "unread_bytes"])
+async def test_a_connection_that_fails_is_cut_and_the_others_are_served(
+    broken: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with site() as served:
+        clients = [await Client.of(served, START, get(1)) for _ in range(3)]
+        await until(lambda: len(served.asked) == 3)
+        bad = served.asked[1].connection
+
+        def fail(connection: Http2Protocol, *given: float) -> Any:
+            assert connection is not bad
+            return sound(connection, *given)
+
+        sound = getattr(Http2Protocol, broken)
+        if isinstance(sound, property):
+            sound = sound.__get__
+            monkeypatch.setattr(Http2Protocol, broken, property(fail))
+        else:
+            monkeypatch.setattr(Http2Protocol, broken, fail)
+        for asked in served.asked:
+            asked.send_head(HEAD)
+        await clients[1].ended()
+        for index in (0, 2):
+            checked = served.asked[index].checked
+            await until(lambda i=index, n=checked: served.asked[i].checked > n)  # type: ignore[misc]
+            await clients[index].frame(frames.HEADERS)
+        assert len(served.listener.connections) == 2
+
+
+async def test_a_connection_that_can_not_even_be_cut_keeps_nobody_from_being_checked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with site() as served:
+        clients = [await Client.of(served, START, get(1)) for _ in range(3)]
+        await until(lambda: len(served.asked) == 3)
+        monkeypatch.setattr(http2_listener, "UNREAD_BYTES_MAX", 0)
+        monkeypatch.setattr(Http2Protocol, "unread_bytes", 1)
+        bad = served.asked[1].connection
+        sound = Http2Protocol.abort
+
+        def abort(connection: Http2Protocol) -> None:
+            assert connection is not bad
+            sound(connection)
+
+        monkeypatch.setattr(Http2Protocol, "abort", abort)
+        for index in (0, 2):
+            await clients[index].ended()
+        checked = served.asked[1].checked
+        await until(lambda: served.asked[1].checked > checked)

@@ -68,7 +68,7 @@ class Http2Protocol(asyncio.Protocol):
         self.waiting: dict[int, Http2Exchange] = {}  #: their answers wait for the client
         self._exchanges: dict[int, Http2Exchange] = {}  #: by stream; not over
         self._over: list[Http2Exchange] = []  #: complete, but their last bytes have not left
-        self._flushing = False  #: `_flush` will be called in this turn of the loop
+        self._flushing = False  #: `flush` will be called in this turn of the loop
         self._idle_since = now
         self._ping_sent: float | None = None
         self._left_since = 0.0  #: monotonic s when the client last took bytes, while `paused`
@@ -93,7 +93,7 @@ class Http2Protocol(asyncio.Protocol):
         """There is output: it leaves at the end of this turn of the loop."""
         if not self._flushing:
             self._flushing = True
-            self.listener.flush_soon(self._flush)
+            self.listener.flush_soon(self)
 
     def over(self, exchange: Http2Exchange) -> None:
         """Its answer is complete."""
@@ -105,7 +105,7 @@ class Http2Protocol(asyncio.Protocol):
         """It was reset."""
         self._forget(exchange)
         self.flush_soon()
-        exchange.on_gone()
+        _tell(exchange.on_gone)
 
     def _forget(self, exchange: Http2Exchange) -> None:
         exchange.connection = None
@@ -125,7 +125,7 @@ class Http2Protocol(asyncio.Protocol):
             self._transport.set_write_buffer_limits(high=0)
         if not self.listener.admit(self):
             self.machine.go_away(ENHANCE_YOUR_CALM, "too many connections")
-        self._flush()
+        self.flush()
 
     def data_received(self, data: bytes) -> None:
         self.received = now = self.listener.monotonic()
@@ -146,12 +146,12 @@ class Http2Protocol(asyncio.Protocol):
                 else:
                     self._take(event)
             except Exception:
-                log.exception("serving a request over HTTP/2 failed")
                 self._break(cast(Any, event)[0])
-        self._flush()
+        self.flush()
 
     def _break(self, stream: int) -> None:
-        """A bug ends one exchange and no other."""
+        """An exception that is being handled ends one exchange and no other."""
+        log.exception("serving a request over HTTP/2 failed")
         exchange = self._exchanges.get(stream)
         if exchange is not None:
             exchange.reset(INTERNAL_ERROR)
@@ -207,13 +207,17 @@ class Http2Protocol(asyncio.Protocol):
     def _push(self, stream: int) -> None:
         exchange = self.waiting.pop(stream, None)
         if exchange is not None:
-            exchange.push()
+            try:
+                exchange.push()
+            except Exception:
+                self._break(stream)
             if exchange.connection is not None and exchange.waits:
                 self.waiting[stream] = exchange
 
     # Output
 
-    def _flush(self) -> None:
+    def flush(self) -> None:
+        """Writes what there is."""
         self._flushing = False
         if self._transport.is_closing():
             return
@@ -229,7 +233,7 @@ class Http2Protocol(asyncio.Protocol):
     def _report_written(self) -> None:
         written, self._over = self._over, []
         for exchange in written:
-            exchange.on_written()
+            _tell(exchange.on_written)
 
     def _lose_all(self) -> None:
         """Nobody will read the remaining answers."""
@@ -237,7 +241,7 @@ class Http2Protocol(asyncio.Protocol):
         self.waiting.clear()
         for exchange in lost.values():
             exchange.connection = None
-            exchange.on_gone()
+            _tell(exchange.on_gone)
 
     # For the listener
 
@@ -262,13 +266,15 @@ class Http2Protocol(asyncio.Protocol):
                 log.warning("a client reads nothing of its answers: connection cut")
                 self.abort()
                 return
-        else:
-            for exchange in list(self.waiting.values()):
-                if exchange.stalled(now):
+        for exchange in list(self._exchanges.values()):
+            try:
+                if not self.paused and exchange.stalled(now):
                     log.warning("a client reads nothing of an answer: stream cut")
                     exchange.reset()
-        for exchange in list(self._exchanges.values()):
-            exchange.check(now)
+                else:
+                    exchange.check(now)
+            except Exception:
+                self._break(exchange.stream)
         self._check_life(now)
 
     def _check_life(self, now: float) -> None:
@@ -295,9 +301,20 @@ class Http2Protocol(asyncio.Protocol):
         """Ends what is still open, with an answer."""
         self.machine.go_away()
         for exchange in list(self._exchanges.values()):
-            exchange.on_drain_over()
-        self._flush()
+            try:
+                exchange.on_drain_over()
+            except Exception:
+                self._break(exchange.stream)
+        self.flush()
         self._transport.close()
 
     def abort(self) -> None:
         self._transport.abort()
+
+
+def _tell(note: Callable[[], None]) -> None:
+    """Calls a method of an exchange that is over: nothing of it is left to end."""
+    try:
+        note()
+    except Exception:
+        log.exception("the end of a request over HTTP/2 failed")

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 import ssl
+from collections.abc import Callable
 from functools import partial
 
 from penstock.clock import Clock
@@ -13,7 +14,7 @@ from penstock.core.request.body_budget import BodyBudget
 from penstock.gateway.http.listener import BACKLOG, TICK_S_MAX, UNREAD_BYTES_MAX, listen_error
 from penstock.gateway.http.tls import TlsAcceptor
 from penstock.gateway.http2.connection import Door, Http2Protocol
-from penstock.gateway.http2.listener_state import Http2ListenerState
+from penstock.gateway.http2.listener_state import HeldConnection, Http2ListenerState
 from penstock.wire.http2.spec import Http2Spec
 
 log = logging.getLogger(__name__)
@@ -74,17 +75,14 @@ class Http2Listener(Http2ListenerState):
         """Lets clients go on elsewhere and calls in progress end, then cuts them. Idempotent."""
         self._stop_accepting()
         self.draining = True
-        for connection in list(self.connections):
-            connection.drain()
+        self._each(lambda connection: connection.drain())
         if self.connections:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(timeout_s):
                     await self.empty.wait()
-        for connection in list(self.connections):
-            connection.stop()
+        self._each(lambda connection: connection.stop())
         await asyncio.sleep(0)
-        for connection in list(self.connections):
-            connection.abort()  # what a client does not read is lost
+        self._each(lambda connection: connection.abort())  # what a client does not read is lost
         await asyncio.sleep(0)
         if self._timer is not None:
             self._timer.cancel()
@@ -95,26 +93,38 @@ class Http2Listener(Http2ListenerState):
         if self.tls is not None:
             self.tls.close()
 
+    def _each(self, act: Callable[[HeldConnection], None]) -> None:
+        """One connection that fails is cut, and keeps none of the others from their turn."""
+        for connection in list(self.connections):
+            try:
+                act(connection)
+            except Exception:
+                self.cut_failed(connection)
+
     # Time
 
     def _tick(self) -> None:
-        now = self.monotonic()
-        for connection in list(self.connections):
-            connection.check(now)
-        self._bound_unread()
+        # First, so that no failure below can end the timer of all connections.
         self._timer = asyncio.get_running_loop().call_later(self._tick_s, self._tick)
+        now = self.monotonic()
+        self._each(lambda connection: connection.check(now))
+        self._bound_unread()
 
     def _bound_unread(self) -> None:
         """Each connection has limits of its own; this one keeps all together from filling the
         memory."""
-        unread = [(each.unread_bytes, each) for each in self.connections]
+        unread: list[tuple[int, HeldConnection]] = []
+        self._each(lambda connection: unread.append((connection.unread_bytes, connection)))
         total = sum(size for size, _ in unread)
         if total <= UNREAD_BYTES_MAX:
             return
         unread.sort(key=lambda pair: pair[0], reverse=True)
         for size, connection in unread:
             log.warning("clients leave %d bytes unread: cut one with %d", total, size)
-            connection.abort()
+            try:
+                connection.abort()
+            except Exception:
+                self.cut_failed(connection)
             total -= size
             if total <= UNREAD_BYTES_MAX:
                 return

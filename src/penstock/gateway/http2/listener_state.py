@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
 from typing import Protocol
 
 from penstock.clock import Clock
@@ -33,6 +32,9 @@ class HeldConnection(Protocol):
 
     def check(self, now: float) -> None:
         """Ends whatever takes too long."""
+
+    def flush(self) -> None:
+        """Writes what there is."""
 
     def drain(self) -> None:
         """Lets the client go on elsewhere; ends once its streams have ended."""
@@ -72,7 +74,7 @@ class Http2ListenerState:
         self._bodies_bytes = 0  #: of the budget
         self._unfinished: UnfinishedBodies[BodySender] = UnfinishedBodies()
         self._connections_max = connections_for(limit_now(), connections_max)
-        self._unflushed: list[Callable[[], None]] = []
+        self._unflushed: list[HeldConnection] = []
 
     # For connections
 
@@ -89,16 +91,27 @@ class Http2ListenerState:
         if self.draining and not self.connections:
             self.empty.set()
 
-    def flush_soon(self, flush: Callable[[], None]) -> None:
-        """`flush` is called at the end of this turn of the loop."""
+    def flush_soon(self, connection: HeldConnection) -> None:
+        """It is flushed at the end of this turn of the loop."""
         if not self._unflushed:
             asyncio.get_running_loop().call_soon(self._flush)
-        self._unflushed.append(flush)
+        self._unflushed.append(connection)
 
     def _flush(self) -> None:
         unflushed, self._unflushed = self._unflushed, []
-        for flush in unflushed:
-            flush()
+        for connection in unflushed:
+            try:
+                connection.flush()
+            except Exception:
+                self.cut_failed(connection)
+
+    def cut_failed(self, connection: HeldConnection) -> None:
+        """An exception that is being handled ends its connection and no other."""
+        log.exception("an HTTP/2 connection failed: it is cut")
+        try:
+            connection.abort()
+        except Exception:
+            log.exception("cutting an HTTP/2 connection failed")
 
     def room(self) -> int:
         pending = len(self.tls) if self.tls is not None else 0
@@ -116,7 +129,12 @@ class Http2ListenerState:
         missing = size - free
         for one in self._unfinished.making_room(missing, sender.peer, now=self.monotonic()):
             log.warning("no room for bodies: one of %s is cut", one.peer)
-            one.refuse_for_room()
+            try:
+                one.refuse_for_room()
+            except Exception:
+                # Else it would be chosen for ever.
+                log.exception("refusing a request for want of room failed")
+                self._unfinished.ended(one, one.peer)
         return self._take(size)
 
     def _take(self, size: int) -> bool:
