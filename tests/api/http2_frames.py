@@ -9,6 +9,8 @@ import asyncio
 import struct
 from collections.abc import Iterable
 
+import hpack
+
 DATA, HEADERS, RESET, SETTINGS, PING, GOAWAY, WINDOW = 0, 1, 3, 4, 6, 7, 8
 END_STREAM, END_HEADERS, ACK = 1, 4, 1
 INITIAL_WINDOW_SIZE, STREAMS_MAX = 4, 3
@@ -35,6 +37,8 @@ class BareClient:
         self._windows: dict[int, int] = {0: 65_535}
         self.streams_max: int | None = None
         self.ended: set[int] = set()  #: calls that the server is done with
+        self.statuses: dict[int, str | None] = {}  #: of calls, once their last head has come
+        self._head = hpack.Decoder()
         self.bytes_sent: dict[int, int] = {}
         self._answers = asyncio.get_running_loop().create_task(self._read())
         self._settled = asyncio.Event()
@@ -87,12 +91,19 @@ class BareClient:
         self.bytes_sent[stream] += len(payload)
         return True
 
-    def send_whole(self, stream: int, message: bytes) -> None:
-        """Sends a small message, before any that `send` leaves unfinished."""
-        payload = b"\x00" + struct.pack(">I", len(message)) + message
-        self._writer.write(_frame(DATA, 0, stream, payload))
+    def send_whole(self, stream: int, message: bytes, *, compressed: bool = False) -> None:
+        """Sends a message that fits into the windows, before any that `send` leaves unfinished."""
+        payload = bytes((compressed,)) + struct.pack(">I", len(message)) + message
+        for begin in range(0, len(payload), FRAME_BYTES):
+            piece = payload[begin : begin + FRAME_BYTES]
+            self._writer.write(_frame(DATA, 0, stream, piece))
         self._windows[stream] -= len(payload)
         self._windows[0] -= len(payload)
+        assert self._windows[stream] >= 0 <= self._windows[0]
+
+    def end(self, stream: int, data: bytes = b"") -> None:
+        """Sends no more than `data`."""
+        self._writer.write(_frame(DATA, END_STREAM, stream, data))
 
     async def _read(self) -> None:
         while True:
@@ -109,7 +120,11 @@ class BareClient:
                 self._windows[stream] = before + int.from_bytes(payload, "big")
             elif kind == PING and not flags & ACK:
                 self._writer.write(_frame(PING, ACK, 0, payload))
-            elif kind == RESET or (kind == HEADERS and flags & END_STREAM):
+            elif kind == HEADERS:
+                self.statuses[stream] = dict(self._head.decode(payload)).get("grpc-status")
+                if flags & END_STREAM:
+                    self.ended.add(stream)
+            elif kind == RESET:
                 self.ended.add(stream)
 
     def _setting(self, name: int, value: int) -> None:

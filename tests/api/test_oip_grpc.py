@@ -12,6 +12,7 @@ from tests.kit.gateway import fail_with, run, silent
 from tests.kit.polling import until
 
 from penstock.api.oip.grpc_stream import InferNames, infer_names, stream_answer, stream_error
+from penstock.api.oip.models import OipModels
 from penstock.core.request.grants import Grant
 from penstock.errors import CallerError, ModelError, NotNowError, PenstockError
 from penstock.wire import frames
@@ -194,6 +195,51 @@ async def test_a_compressed_message_is_inflated_within_its_bound(way: Any) -> No
         zeros = ModelInferRequest(model_name="echo", id="7" * 500_000).SerializeToString()
         code, _ = await status_of(raw(served, "ModelInfer", zeros, compression=way))
         assert code == grpc.StatusCode.RESOURCE_EXHAUSTED
+
+
+async def test_compressed_messages_of_a_stream_keep_their_order() -> None:
+    """A large one takes many turns of the event loop to inflate; those behind it wait."""
+    async with door_site() as served:
+        path = f"/{SERVICE}/ModelStreamInfer"
+        target = f"127.0.0.1:{served.grpc_port}"
+        async with grpc.aio.insecure_channel(target, compression=grpc.Compression.Gzip) as channel:
+            stream = channel.stream_stream(path)()
+            sent = [
+                ModelInferRequest(model_name="echo", id=ident).SerializeToString()
+                for ident in ("a", "b" * 3_000_000, "c")
+            ]
+            for message in sent:
+                await stream.write(message)
+            answers = [ModelStreamInferResponse.FromString(await stream.read()) for _ in sent]
+            assert [answer.infer_response.id[:1] for answer in answers] == ["a", "b", "c"]
+            assert len(answers[1].infer_response.id) == 3_000_000
+            assert served.bodies.bytes_taken == 0
+            await stream.done_writing()
+            assert await stream.read() is grpc.aio.EOF
+
+
+async def test_a_client_that_cancels_ends_the_work_on_its_compressed_message(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    told = []
+
+    async def index(*_: Any, **__: Any) -> None:
+        told.append("asked")
+        try:
+            await asyncio.sleep(3600)
+        finally:
+            told.append("over")
+
+    monkeypatch.setattr(OipModels, "index", index)
+    async with door_site() as served:
+        message = method_classes("RepositoryIndex")[0](repository_name="x" * 1_000)
+        target = f"127.0.0.1:{served.grpc_port}"
+        async with grpc.aio.insecure_channel(target, compression=grpc.Compression.Gzip) as channel:
+            unary = channel.unary_unary(f"/{SERVICE}/RepositoryIndex")
+            asked = unary(message.SerializeToString())
+            await until(lambda: told == ["asked"])
+            asked.cancel()
+            await until(lambda: told == ["asked", "over"])
 
 
 async def test_a_text_of_an_error_arrives_whatever_its_letters() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -172,6 +173,71 @@ def test_open_streams_hold_nothing_but_what_has_come_of_their_messages() -> None
             await honest.close()
             await greedy.close()
             await until(lambda: budget.bytes_taken == 0)
+
+    run(main)
+
+
+@pytest.mark.parametrize(("method", "status"), [("ModelInfer", "3"), ("ModelStreamInfer", "0")])
+def test_a_message_that_inflates_takes_its_room_before_and_no_turn_of_others(
+    method: str, status: str
+) -> None:
+    """Messages of 60 KB that inflate to 60 MB (of zeros: they are refused then), and a small one
+    that comes after them: it is answered first. The budget has no room for all of them."""
+
+    async def main() -> None:
+        async with door_site(bodies_bytes_max=256 * MIB) as served:
+            client = await BareClient.open(served.grpc_port)
+            small = ModelInferRequest(model_name="echo", id="7" * 1_000).SerializeToString()
+            packed = gzip.compress(bytes(60 * MIB))
+            gzipped = ((b"grpc-encoding", b"gzip"),)
+            calls = [client.call(method, gzipped) for _ in range(4)]
+            for call in calls:
+                client.send_whole(call, packed, compressed=True)
+                client.end(call)
+            last = client.call(method, gzipped)
+            client.send_whole(last, gzip.compress(small), compressed=True)
+            client.end(last)
+            await until(lambda: last in client.ended)
+            most = 0
+            while not client.ended:
+                most = max(most, served.bodies.bytes_taken)
+                await asyncio.sleep(0)
+            assert client.ended == {last}
+            while not client.ended.issuperset(calls):
+                most = max(most, served.bodies.bytes_taken)
+                await asyncio.sleep(0)
+            assert 60 * MIB < most <= 128 * MIB
+            assert {client.statuses[call] for call in calls} == {"14", status}
+            await client.close()
+            await until(lambda: served.bodies.bytes_taken == 0)
+
+    run(main)
+
+
+def test_an_inflating_call_whose_client_goes_gives_its_room_back() -> None:
+    async def main() -> None:
+        async with door_site() as served:
+            client = await BareClient.open(served.grpc_port)
+            call = client.call("ModelInfer", ((b"grpc-encoding", b"gzip"),))
+            client.send_whole(call, gzip.compress(bytes(60 * MIB)), compressed=True)
+            await until(lambda: served.bodies.bytes_taken > MIB)
+            await client.close()
+            await until(lambda: served.bodies.bytes_taken == 0)
+            assert served.dispatcher.in_flight == 0
+
+    run(main)
+
+
+@pytest.mark.parametrize("begun", [b"", b"\0\0\0\0\5abc"])
+def test_a_stream_that_ends_within_a_message_fails(begun: bytes) -> None:
+    async def main() -> None:
+        async with door_site() as served:
+            client = await BareClient.open(served.grpc_port)
+            call = client.call("ModelStreamInfer")
+            client.end(call, begun)
+            await until(lambda: call in client.ended)
+            assert client.statuses[call] == ("13" if begun else "0")
+            await client.close()
 
     run(main)
 

@@ -2,7 +2,8 @@
 
 Source: gRPC over HTTP/2 (grpc/grpc, doc/PROTOCOL-HTTP2.md) and its compression (compression.md).
 A message is a byte that says whether it is compressed, its length as u32, big endian, and its
-bytes; frames of a body may cut it anywhere.
+bytes; frames of a body may cut it anywhere. Ours are never compressed, as those of most gRPC
+servers.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ _UNIT_S: Final = {b"H": 3_600.0, b"M": 60.0, b"S": 1.0, b"m": 1e-3, b"u": 1e-6, 
 #: What stays in a status message: printable ASCII but `%`, and no space at an end, where HTTP would
 #: strip it.
 _ESCAPED: Final = re.compile(rb"[^ -$&-~]|^ | $")
-_ESCAPE: Final = re.compile(rb"%([0-9A-Fa-f]{2})")
+#: Bytes of a compressed message that one call of `PackedMessage.inflate` reads.
+_PACKED_AT_ONCE: Final = 256 << 10
 
 
 class GrpcFault(Exception):
@@ -39,6 +41,57 @@ class GrpcFault(Exception):
         super().__init__(words)
         self.status = status
         self.words = words
+
+
+class PackedMessage:
+    """A compressed message. Whoever inflates it decides how much of it at once, and at most."""
+
+    __slots__ = ("_bytes_max", "_encoding", "_inflater", "_packed", "_pieces", "_size", "whole")
+
+    def __init__(self, packed: bytes, encoding: bytes, bytes_max: int) -> None:
+        """`bytes_max`: of the inflated message."""
+        self._packed = memoryview(packed)  #: what has not been read
+        self._encoding = encoding
+        self._bytes_max = bytes_max
+        self._inflater = zlib.decompressobj(_WINDOW_BITS[encoding])
+        self._pieces: list[bytes] = []
+        self._size = len(packed)
+        self.whole = False
+
+    @property
+    def held_bytes(self) -> int:
+        """What it takes now, compressed and inflated."""
+        return self._size
+
+    def inflate(self, size: int) -> None:
+        """Inflates up to `size` bytes more. Raises GrpcFault: too large, or broken."""
+        inflater = self._inflater
+        source: bytes | memoryview = inflater.unconsumed_tail
+        if not source:
+            source, self._packed = self._packed[:_PACKED_AT_ONCE], self._packed[_PACKED_AT_ONCE:]
+        try:
+            piece = inflater.decompress(source, size)
+        except zlib.error as error:
+            raise GrpcFault(INTERNAL, f"a message that is not {self._encoding.decode()}") from error
+        self._pieces.append(piece)
+        self._size += len(piece)
+        self._bytes_max -= len(piece)
+        if self._bytes_max < 0:
+            raise GrpcFault(RESOURCE_EXHAUSTED, "a message that inflates beyond the bound of one")
+        cut_off = not inflater.eof and not source and not piece
+        if cut_off or inflater.unused_data or (inflater.eof and self._packed):
+            words = f"a message that is not one whole {self._encoding.decode()} stream"
+            raise GrpcFault(INTERNAL, words)
+        self.whole = inflater.eof
+
+    def message(self) -> bytes:
+        """The inflated message, once it is `whole`."""
+        assert self.whole
+        return b"".join(self._pieces)
+
+
+#: A message as it came.
+GrpcMessage = bytes | PackedMessage
 
 
 class GrpcMessageSplitter:
@@ -62,7 +115,7 @@ class GrpcMessageSplitter:
         """What has come of a message that is not complete."""
         return len(self._rest)
 
-    def feed(self, data: bytes) -> list[bytes]:
+    def feed(self, data: bytes) -> list[GrpcMessage]:
         """The messages that `data` completes. Raises GrpcFault: too large, or broken."""
         rest = self._rest
         if not rest:
@@ -80,8 +133,8 @@ class GrpcMessageSplitter:
         if self._rest:
             raise GrpcFault(INTERNAL, "the request ends within a message")
 
-    def _messages(self, view: memoryview) -> tuple[list[bytes], int]:
-        messages: list[bytes] = []
+    def _messages(self, view: memoryview) -> tuple[list[GrpcMessage], int]:
+        messages: list[GrpcMessage] = []
         at = 0
         while len(view) - at >= _HEAD.size:
             compressed, size = _HEAD.unpack_from(view, at)
@@ -94,8 +147,9 @@ class GrpcMessageSplitter:
                 break
             message = bytes(view[at + _HEAD.size : end])
             if compressed:
-                message = _decompressed(message, self._encoding, self._message_bytes_max)
-            messages.append(message)
+                messages.append(PackedMessage(message, self._encoding, self._message_bytes_max))
+            else:
+                messages.append(message)
             at = end
         return messages, at
 
@@ -104,32 +158,9 @@ def _too_large(size: int, size_max: int) -> GrpcFault:
     return GrpcFault(RESOURCE_EXHAUSTED, f"a message of {size} bytes, larger than {size_max}")
 
 
-def _decompressed(message: bytes, encoding: bytes, size_max: int) -> bytes:
-    inflater = zlib.decompressobj(_WINDOW_BITS[encoding])
-    try:
-        whole = inflater.decompress(message, size_max + 1)
-    except zlib.error as error:
-        raise GrpcFault(INTERNAL, f"a message that is not {encoding.decode()}") from error
-    if len(whole) > size_max:
-        raise GrpcFault(RESOURCE_EXHAUSTED, f"a message that inflates beyond {size_max} bytes")
-    if not inflater.eof or inflater.unused_data:
-        raise GrpcFault(INTERNAL, f"a message that is not one whole {encoding.decode()} stream")
-    return whole
-
-
-def framed_message(message: bytes, encoding: bytes = _IDENTITY) -> bytes:
-    """One message of a body, compressed unless `encoding` is `identity`."""
-    if encoding == _IDENTITY:
-        return _HEAD.pack(0, len(message)) + message
-    deflater = zlib.compressobj(wbits=_WINDOW_BITS[encoding])
-    packed = deflater.compress(message) + deflater.flush()
-    return _HEAD.pack(1, len(packed)) + packed
-
-
-def accepted_encoding(value: bytes) -> bytes:
-    """The encoding of answers to a client with this `grpc-accept-encoding`; gzip before deflate."""
-    names = {name.strip() for name in value.split(b",")}
-    return next((name for name in _WINDOW_BITS if name in names), _IDENTITY)
+def framed_message(message: bytes) -> bytes:
+    """One message of an answer's body."""
+    return _HEAD.pack(0, len(message)) + message
 
 
 def timeout_s(value: bytes) -> float:
@@ -144,9 +175,3 @@ def escaped_message(words: str) -> bytes:
     """The value of `grpc-message`: percent-encoded UTF-8."""
     text = words.encode("utf-8", "replace")
     return _ESCAPED.sub(lambda byte: b"%%%02X" % byte[0][0], text)
-
-
-def unescaped_message(value: bytes) -> str:
-    """As a client reads it: what is no escape stays as it is."""
-    text = _ESCAPE.sub(lambda escape: bytes.fromhex(escape[1].decode()), value)
-    return text.decode("utf-8", "replace")

@@ -7,6 +7,7 @@ health service. A call is authorized by its head, before any of its messages is 
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -79,7 +80,7 @@ class OipGrpc:
         bytes_max = (
             limits.grpc_message_bytes_max or limits.oip_body_bytes_max
         ) + ENVELOPE_BYTES_MAX
-        self._bounds = CallBounds(bytes_max, limits.body_timeout_s)
+        self._bounds = CallBounds(bytes_max, limits.body_timeout_s, asyncio.Lock())
         self._grant_of = grant_of
         self._served = dispatcher.served
         self._models = models

@@ -13,14 +13,17 @@ from collections.abc import Awaitable, Callable
 from penstock.api.oip.grpc_calls import CallBounds, GrpcCall, missing, too_slow
 from penstock.core.request.grants import Grant
 from penstock.gateway.http2.exchange import Http2Carrier
-from penstock.wire.grpc_messages import GrpcFault
+from penstock.wire.grpc_messages import GrpcFault, GrpcMessage, PackedMessage
 from penstock.wire.http2.events import RequestReceived
 
 
 class StreamCall(GrpcCall):
     """Messages both ways: `serve` reads them by iteration, and writes. It is a task of its own."""
 
-    __slots__ = ("_changed", "_complete", "_messages", "_messages_bytes", "_unread_bytes")
+    __slots__ = (
+        "_changed", "_complete", "_inflating_bytes", "_messages", "_messages_bytes",
+        "_unread_bytes",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -31,8 +34,9 @@ class StreamCall(GrpcCall):
         serve: Callable[[StreamCall], Awaitable[None]],
     ) -> None:
         super().__init__(connection, request, bounds, grant)
-        self._messages: deque[bytes] = deque()  #: complete, and not read by `serve`
+        self._messages: deque[GrpcMessage] = deque()  #: complete, and not read by `serve`
         self._messages_bytes = 0
+        self._inflating_bytes = 0  #: of the message that `serve` waits for
         self._unread_bytes = 0  #: of the windows: acknowledged once `serve` has caught up
         self._complete = False  #: the client sends no more
         self._changed = asyncio.Event()  #: a message, the end, or room for more of the answer
@@ -53,7 +57,10 @@ class StreamCall(GrpcCall):
                 raise StopAsyncIteration
             await self._change()
         message = self._messages.popleft()
-        self._messages_bytes -= len(message)
+        self._messages_bytes -= _size(message)
+        if isinstance(message, PackedMessage):
+            message = await self.inflated(message)
+            self._inflating_bytes = 0
         self._hold_messages()
         if not self._messages and self._unread_bytes:
             self.acknowledge(self._unread_bytes)
@@ -94,7 +101,7 @@ class StreamCall(GrpcCall):
             return
         for message in messages:
             self._messages.append(message)
-            self._messages_bytes += len(message)
+            self._messages_bytes += _size(message)
         self._unread_bytes += flow_bytes
         if self._messages:
             self._changed.set()
@@ -103,15 +110,30 @@ class StreamCall(GrpcCall):
             self._unread_bytes = 0
         self._hold_messages()
 
-    def _hold_messages(self) -> None:
+    def hold_inflating(self, size: int) -> bool:
+        self._inflating_bytes = size
+        return self._hold_messages()
+
+    def _hold_messages(self) -> bool:
         splitter = self._splitter
-        if splitter is not None:
-            unfinished = splitter.held_bytes
-            self.hold(unfinished + self._messages_bytes, unfinished=unfinished > 0)
+        if splitter is None:
+            return False
+        unfinished = splitter.held_bytes + self._inflating_bytes
+        return self.hold(unfinished + self._messages_bytes, unfinished=unfinished > 0)
 
     def on_complete(self) -> None:
+        try:
+            if self._splitter is not None:
+                self._splitter.finish()
+        except GrpcFault as fault:
+            self.fail_with(fault.status, fault.words)
+            return
         self._complete = True
         self._changed.set()
 
     def on_room(self) -> None:
         self._changed.set()
+
+
+def _size(message: GrpcMessage) -> int:
+    return message.held_bytes if isinstance(message, PackedMessage) else len(message)
