@@ -1,22 +1,16 @@
-"""Protobuf messages of the Open Inference Protocol (package `inference`) in their own pool.
+"""Protobuf messages of the Open Inference Protocol (package `inference`).
 
 The field numbers are the protocol's (KServe v2 with Triton's repository, configuration and
-statistics extensions, the parts that clients use). The classes live in a private descriptor pool,
-so that a program may import both this module and a client library that registers the same names
-globally. This module knows messages and method names; `api/oip` serves them, and the codecs know
-what the tensors mean.
-
-The schema is written as `field:type=number`, with `*` before a repeated type, `{T}` for a map from
-string to T (`{K,T}` from K), and `|name` for the oneof that the field belongs to.
+statistics extensions, the parts that clients use); `protobuf_schema` has the notation. This module
+knows messages and method names; `api/oip` serves them, and the codecs know what the tensors mean.
 """
 
 from __future__ import annotations
 
 from typing import Any, Final
 
-from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
-
 from penstock.wire import model_config_fields
+from penstock.wire.protobuf_schema import described_file, message_classes
 
 PACKAGE: Final = "inference"
 SERVICE: Final = "inference.GRPCInferenceService"
@@ -189,94 +183,15 @@ METHODS: Final = {
     **{name: (f"{name}Request", f"{name}Response", False, False) for name in _EXTENSIONS},
 }
 
-_Field = descriptor_pb2.FieldDescriptorProto
-_SCALARS: Final = {
-    "double": _Field.TYPE_DOUBLE,
-    "float": _Field.TYPE_FLOAT,
-    "int64": _Field.TYPE_INT64,
-    "uint64": _Field.TYPE_UINT64,
-    "int32": _Field.TYPE_INT32,
-    "uint32": _Field.TYPE_UINT32,
-    "bool": _Field.TYPE_BOOL,
-    "string": _Field.TYPE_STRING,
-    "bytes": _Field.TYPE_BYTES,
-}
-
-
-def _set_type(field: Any, kind: str) -> None:
-    if kind in _SCALARS:
-        field.type = _SCALARS[kind]
-        return
-    field.type = _Field.TYPE_ENUM if kind in model_config_fields.ENUMS else _Field.TYPE_MESSAGE
-    field.type_name = f".{PACKAGE}.{kind}"
-
-
-def _add_map(message: Any, full_name: str, field: Any, kinds: str) -> None:
-    """A map is a repeated nested message of key and value, marked as an entry."""
-    key_kind, _, value_kind = kinds.rpartition(",")
-    entry = message.nested_type.add()
-    entry.name = "".join(part.capitalize() for part in field.name.split("_")) + "Entry"
-    entry.options.map_entry = True
-    key = entry.field.add(name="key", number=1, label=_Field.LABEL_OPTIONAL)
-    _set_type(key, key_kind or "string")
-    value = entry.field.add(name="value", number=2, label=_Field.LABEL_OPTIONAL)
-    _set_type(value, value_kind)
-    field.label = _Field.LABEL_REPEATED
-    field.type = _Field.TYPE_MESSAGE
-    field.type_name = f".{PACKAGE}.{full_name}.{entry.name}"
-
-
-def _add_fields(message: Any, full_name: str, schema: str) -> None:
-    oneofs: list[str] = []
-    for part in schema.split():
-        declaration, _, oneof = part.partition("|")
-        name, _, typed = declaration.partition(":")
-        kind, _, number = typed.partition("=")
-        field = message.field.add(name=name, number=int(number), label=_Field.LABEL_OPTIONAL)
-        if kind.startswith("{"):
-            _add_map(message, full_name, field, kind[1:-1])
-            continue
-        if kind.startswith("*"):
-            field.label = _Field.LABEL_REPEATED
-            kind = kind[1:]
-        _set_type(field, kind)
-        if oneof:
-            if oneof not in oneofs:
-                oneofs.append(oneof)
-                message.oneof_decl.add(name=oneof)
-            field.oneof_index = oneofs.index(oneof)
-
-
-def _build() -> dict[str, Any]:
-    file = descriptor_pb2.FileDescriptorProto(
-        name="penstock/oip.proto", package=PACKAGE, syntax="proto3"
-    )
-    messages: dict[str, Any] = {}
-    for full_name, schema in _MESSAGES.items():
-        outer, _, name = full_name.rpartition(".")
-        if outer:
-            if outer not in messages:
-                raise ValueError(f"{full_name} stands before {outer}")
-            message = messages[outer].nested_type.add(name=name)
-        else:
-            message = file.message_type.add(name=name)
-        messages[full_name] = message
-        _add_fields(message, full_name, schema)
-    for full_name, names in model_config_fields.ENUMS.items():
-        outer, _, name = full_name.rpartition(".")
-        enum = messages[outer].enum_type.add() if outer else file.enum_type.add()
-        enum.name = name
-        for number, value in enumerate(names.split()):
-            enum.value.add(name=value, number=number)
-    pool = descriptor_pool.DescriptorPool()
-    pool.AddSerializedFile(file.SerializeToString())
-    return {
-        name: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{PACKAGE}.{name}"))
-        for name in _MESSAGES
-    }
-
-
-MESSAGES: Final[dict[str, Any]] = _build()
+#: The description of all this, as reflection shows it.
+FILE: Final = described_file(
+    "penstock/oip.proto",
+    PACKAGE,
+    _MESSAGES,
+    enums=model_config_fields.ENUMS,
+    services={SERVICE.removeprefix(f"{PACKAGE}."): METHODS},
+)
+MESSAGES: Final[dict[str, Any]] = message_classes(FILE)
 
 ModelInferRequest: Final = MESSAGES["ModelInferRequest"]
 ModelInferHead: Final = MESSAGES["ModelInferHead"]

@@ -1,8 +1,9 @@
 """Open Inference Protocol version 2 over gRPC.
 
 The server of its port, over the gateway's own HTTP/2 (decision 0032), and the methods of the
-service. `grpc_calls.py` is what a call is, `grpc_infer.py` serves inference, `grpc_health.py` the
-health service. A call is authorized by its head, before any of its messages is kept.
+service. `grpc_calls.py` is what a call is, `grpc_infer.py` serves inference, `grpc_health.py` and
+`grpc_reflection.py` gRPC's own services. A call is authorized by its head, before any of its
+messages is kept.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from penstock.api.oip.grpc_calls import CallBounds, GrpcCall, UnaryCall
 from penstock.api.oip.grpc_extensions import GrpcExtensions, repository_parameters
 from penstock.api.oip.grpc_health import GrpcHealth
 from penstock.api.oip.grpc_infer import GrpcInference, InferCall
+from penstock.api.oip.grpc_reflection import REQUEST_BYTES_MAX, GrpcReflection
 from penstock.api.oip.grpc_status import GrpcStatus
 from penstock.api.oip.grpc_stream_calls import StreamCall
 from penstock.api.oip.http import body_limit
@@ -35,7 +37,7 @@ from penstock.gateway.dispatch.dispatcher import Dispatcher
 from penstock.gateway.http.server import tls_of
 from penstock.gateway.http2.exchange import Http2Carrier, Http2Exchange
 from penstock.gateway.http2.listener import Http2Listener
-from penstock.wire import grpc_health
+from penstock.wire import grpc_health, grpc_reflection
 from penstock.wire.grpc_messages import GrpcFault
 from penstock.wire.http2.events import RequestReceived
 from penstock.wire.http2.spec import Http2Spec
@@ -179,6 +181,12 @@ class OipGrpc:
         found = {f"/{SERVICE}/{name}".encode(): make for name, make in methods.items()}
         found[f"/{grpc_health.SERVICE}/Check".encode()] = self._open_check
         found[f"/{grpc_health.SERVICE}/Watch".encode()] = self._streaming(self._health.watch)
+        for version in grpc_reflection.VERSIONS:
+            path = f"/{version.service}/{grpc_reflection.METHOD}".encode()
+            found[path] = self._streaming(
+                GrpcReflection(version).serve,
+                self._bounds._replace(message_bytes_max=REQUEST_BYTES_MAX),
+            )
         return found
 
     def _open_infer(
@@ -195,11 +203,15 @@ class OipGrpc:
             return call
         return _begun(call)
 
-    def _streaming(self, serve: Callable[[StreamCall], Any]) -> Open:
+    def _streaming(
+        self, serve: Callable[[StreamCall], Any], bounds: CallBounds | None = None
+    ) -> Open:
+        bounds = bounds or self._bounds
+
         def make(
             connection: Http2Carrier, request: RequestReceived, grant: Grant | None
         ) -> GrpcCall:
-            return _begun(StreamCall(connection, request, self._bounds, grant, serve))
+            return _begun(StreamCall(connection, request, bounds, grant, serve))
 
         return make
 

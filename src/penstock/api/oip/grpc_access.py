@@ -23,7 +23,7 @@ from penstock.core.request.grants import (
     Grant,
 )
 from penstock.gateway.http.listener_state import Denied
-from penstock.wire import grpc_health
+from penstock.wire import grpc_health, grpc_reflection
 from penstock.wire.aws.errors import AwsError
 from penstock.wire.http2.hpack import Field
 from penstock.wire.oip_messages import SERVICE
@@ -55,6 +55,7 @@ _OPERATIONS: Final = {
     "LogSettings": CHANGE_LOG,
     "TraceSetting": LIST_SERVED_MODELS,
 }
+_REFLECTION: Final = frozenset(version.service for version in grpc_reflection.VERSIONS)
 _WITH_NAME: Final = frozenset({INVOKE_ENDPOINT, LOAD_TARGET_MODEL, MODEL_METADATA})
 
 
@@ -93,6 +94,8 @@ def _is_open(service: str, method: str, fields: Sequence[Field]) -> bool:
 def _operation(service: str, method: str) -> str:
     if service == grpc_health.SERVICE:
         return MODEL_METADATA
+    if service in _REFLECTION:
+        return SERVER_METADATA
     return _OPERATIONS.get(method, UNKNOWN) if service == SERVICE else UNKNOWN
 
 
