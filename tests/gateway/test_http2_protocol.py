@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+import hpack
 import pytest
 from tests.kit.gateway import run
 from tests.kit.polling import until
@@ -15,6 +16,7 @@ from tests.wire.http2_bytes import START, data, frames_of, get, post
 
 from penstock.clock import ManualClock
 from penstock.core.request.body_budget import SLOW_S, BodyBudget
+from penstock.errors import CallerError
 from penstock.gateway.http2 import connection as http2_connection
 from penstock.gateway.http2 import listener as http2_listener
 from penstock.gateway.http2.connection import Http2Protocol
@@ -262,6 +264,70 @@ async def test_a_drain_lets_open_requests_end_and_then_cuts_them() -> None:
         await stuck.ended()
         with pytest.raises(ConnectionRefusedError):
             await Client.of(served)
+
+
+async def test_a_drain_takes_no_longer_than_its_requests_and_keeps_new_clients_out() -> None:
+    async with site() as served:
+        client = await Client.of(served, START, get(1))
+        await until(lambda: served.asked)
+        [connection] = served.listener.connections
+        stopping = asyncio.ensure_future(served.listener.stop(60.0))
+        await client.frame(frames.GOAWAY)
+        assert not served.listener.admit(connection)
+        _, _, payload = await client.frame(frames.PING)
+        client.writer.write(frames.frame(frames.PING, frames.ACK, 0, payload))
+        served.asked[0].finish(HEAD)
+        _, _, block = await client.frame(frames.HEADERS)
+        assert hpack.Decoder().decode(block) == [(":status", "200")]
+        await asyncio.wait_for(stopping, 10)
+
+
+async def test_a_server_that_stops_does_not_wait_for_who_reads_nothing() -> None:
+    async with site() as served:
+        client = await Client.of(
+            served, START, frames.window_update(0, 1 << 30), get(1),
+            frames.window_update(1, 1 << 30),
+        )  # fmt: skip
+        await until(lambda: served.asked)
+        [asked] = served.asked
+        asked.send_head(HEAD)
+        [connection] = served.listener.connections
+        while connection.unread_bytes <= 1 << 20:
+            asked.send(b"x" * (1 << 20))
+            await asyncio.sleep(0)
+        await served.listener.stop(0.0)
+        assert asked.told == ["complete", "gone"]
+        assert not served.listener.connections
+        client.writer.close()
+
+
+@pytest.mark.parametrize(("bytes_max", "cut"), [(9, []), (8, [1]), (4, [1]), (3, [1, 2])])
+async def test_of_all_unread_answers_the_largest_are_cut_beyond_the_bound(
+    bytes_max: int, cut: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with site() as served:
+        clients = [await Client.of(served, START, get(1)) for _ in range(3)]
+        await until(lambda: len(served.asked) == 3)
+        unread = {
+            asked.connection: size for asked, size in zip(served.asked, (1, 5, 3), strict=True)
+        }
+        monkeypatch.setattr(Http2Protocol, "unread_bytes", property(lambda self: unread[self]))
+        monkeypatch.setattr(http2_listener, "UNREAD_BYTES_MAX", bytes_max)
+        for index in cut:
+            await clients[index].ended()
+        checked = served.asked[0].checked
+        await until(lambda: served.asked[0].checked > checked + 1)
+        assert [i for i, asked in enumerate(served.asked) if "gone" in asked.told] == cut
+
+
+async def test_a_port_in_use_is_said_so() -> None:
+    async with site() as served:
+        other = Http2Listener(
+            lambda *_: pytest.fail("nobody asks"), ManualClock(), BodyBudget(1), spec=Http2Spec(),
+            connections_max=1, head_timeout_s=1.0, tick_s=1.0,
+        )  # fmt: skip
+        with pytest.raises(CallerError, match="listens on"):
+            await other.start("127.0.0.1", served.port, tls=None, reuse_port=False)
 
 
 async def test_a_bug_with_a_body_ends_its_own_stream(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ import random
 import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 from tests.kit.gateway import PREFIX, FakeInstance, routes
@@ -79,6 +80,7 @@ async def door_site(
     regions: Any = None,
     origins: tuple[str, ...] = (),
     forward_headers: tuple[str, ...] = (),
+    grpc_tls: tuple[Path, Path] | None = None,
     **limits: Any,
 ) -> AsyncIterator[DoorSite]:
     clock = SystemClock()
@@ -139,7 +141,8 @@ async def door_site(
         served = DoorSite(server, dispatcher, instance)
         served.registry = registry
         served.bodies = bodies
-        served.grpc_port = await grpc_server.start("127.0.0.1", 0)
+        cert, key = grpc_tls or (None, None)
+        served.grpc_port = await grpc_server.start("127.0.0.1", 0, tls_cert=cert, tls_key=key)
         try:
             yield served
         finally:

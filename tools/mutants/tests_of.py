@@ -28,6 +28,7 @@ _HTTP2 = (
     "wire/test_http2_floods.py",
     "wire/test_http2_oracle.py",
 )
+_HTTP2_DRIVER = ("gateway/test_http2_listener_state.py", "gateway/test_http2_protocol.py")
 _HTTP = (
     "gateway/test_answer_pipeline.py",
     "gateway/test_asgi.py",
@@ -384,6 +385,10 @@ TESTS_OF: dict[str, tuple[str, ...]] = {
     ),
     "gateway/http/body_budget.py": (*_HTTP, *_DISPATCH),
     "gateway/http/connection.py": (*_HTTP, "gateway/test_known_heads.py"),
+    "gateway/http2/connection.py": _HTTP2_DRIVER,
+    "gateway/http2/exchange.py": _HTTP2_DRIVER,
+    "gateway/http2/listener.py": _HTTP2_DRIVER,
+    "gateway/http2/listener_state.py": _HTTP2_DRIVER,
     "gateway/dispatch/invocation.py": ("gateway/test_invocation.py", *_DISPATCH),
     "gateway/http/known_heads.py": ("gateway/test_known_heads.py",),
     "gateway/dispatch/link.py": _LINK,
