@@ -386,7 +386,7 @@ TESTS_OF: dict[str, tuple[str, ...]] = {
     "gateway/http/body_budget.py": (*_HTTP, *_DISPATCH),
     "gateway/http/connection.py": (*_HTTP, "gateway/test_known_heads.py"),
     "gateway/http2/connection.py": _HTTP2_DRIVER,
-    "gateway/http2/exchange.py": _HTTP2_DRIVER,
+    "gateway/http2/exchange.py": ("gateway/test_http2_exchange.py", *_HTTP2_DRIVER),
     "gateway/http2/listener.py": _HTTP2_DRIVER,
     "gateway/http2/listener_state.py": _HTTP2_DRIVER,
     "gateway/dispatch/invocation.py": ("gateway/test_invocation.py", *_DISPATCH),
