@@ -121,6 +121,26 @@ def processor_s(pid: int) -> float:
     return sum(_family(pid).values()) * _TICK_S
 
 
+def processor_by_process(pid: int) -> dict[str, float]:
+    """Of a server and its living descendants, by what they are: the module that each runs, or the
+    name of its program."""
+    found: dict[str, float] = defaultdict(float)
+    for each, ticks in _family(pid).items():
+        with contextlib.suppress(OSError):  # it has ended
+            arguments = Path(f"/proc/{each}/cmdline").read_bytes().decode().split("\0")
+            found[program_name(arguments)] += ticks * _TICK_S
+    return dict(found)
+
+
+def program_name(arguments: Sequence[str]) -> str:
+    """Of a command line: `worker` of `python -m penstock.runtimes.python.worker 22 19`; a module
+    that confines another one has that one's name."""
+    modules = [each for each in arguments if each.startswith("penstock")]
+    if modules == ["penstock"]:
+        return "gateway"
+    return (modules[-1].rpartition(".")[2] if modules else Path(arguments[0]).name) or "kernel"
+
+
 def _busy_s() -> float:
     user, nice, system, _, _, irq, softirq, steal, *_ = (
         Path("/proc/stat").read_text().split("\n", 1)[0][4:].split()

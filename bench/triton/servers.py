@@ -151,17 +151,22 @@ class Nvidia:
 
     def load(self, case: Case, folder: Path) -> str:
         for name in case.others:  # models that its code calls are not loaded by themselves
-            self._model(name, "load")
-        return self._model(case.name, "load")
+            self.model(name, "load")
+        return self.model(case.name, "load")
 
     def unload(self, case: Case) -> None:
         for name in (case.name, *case.others):
-            self._model(name, "unload")
+            self.model(name, "unload")
 
     def lives(self) -> bool:
         return not self._server.ended()
 
-    def _model(self, name: str, action: str) -> str:
+    @property
+    def pid(self) -> int:
+        return self._server.pid
+
+    def model(self, name: str, action: str) -> str:
+        """`action`: load or unload."""
         url = f"{self.addresses.http}/v2/repository/models/{name}/{action}"
         try:
             with urllib.request.urlopen(

@@ -6,12 +6,12 @@ import asyncio
 import ssl
 from pathlib import Path
 
+import grpc
 import pytest
 from tests.kit.certificates import self_signed
 from tests.kit.doors import door_site
 from tests.kit.gateway import run
 
-import grpc
 from penstock.wire.oip_messages import SERVICE, ModelInferRequest, ModelStreamInferResponse
 
 pytestmark = pytest.mark.loop(by=run)

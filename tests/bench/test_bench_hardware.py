@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pytest
+from bench.machine import program_name
 from bench.report import hardware
 
 from penstock.runtimes.processor import LIMITS, instruction_set_here
@@ -36,3 +37,18 @@ def test_a_limited_machine_says_what_limits_it() -> None:
     )
     assert '"instruction_set": "SSE41"' in run.stdout
     assert '"instruction_set_limit": "SSE41"' in run.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "name"),
+    [
+        ("/venv/bin/python -m penstock up --port 8080", "gateway"),
+        ("/venv/bin/python -m penstock.instance", "instance"),
+        ("python -m penstock.runtimes.confinement.confined 25 penstock.runtimes.python.worker 22",
+         "worker"),
+        ("/opt/bin/tritonserver --grpc-port=1", "tritonserver"),
+        ("", "kernel"),
+    ],
+)  # fmt: skip
+def test_a_process_is_named_by_what_it_runs(arguments: str, name: str) -> None:
+    assert program_name(arguments.split(" ")) == name
