@@ -402,6 +402,19 @@ def test_connect_has_an_authority_alone() -> None:
     ]
 
 
+def test_a_block_that_changes_the_table_changes_it_each_time() -> None:
+    """Sent three times, it leaves six entries: the last request refers to the first of them."""
+    connection = started()
+    block = b"\x82\x86\x84\x41\x01a" + b"\x40\x01x\x01y"
+    ends = frames.END_HEADERS | frames.END_STREAM
+    for stream in (1, 3, 5):
+        assert len(received(connection, frame(frames.HEADERS, ends, stream, block))) == 1
+    oldest = b"\x82\x86\x84\xc3"  # 67: of six entries the first, which is :authority
+    [event] = received(connection, frame(frames.HEADERS, ends, 7, oldest))
+    assert isinstance(event, RequestReceived)
+    assert event.authority == b"a"
+
+
 def test_a_block_that_repeats_is_read_anew_once_the_table_has_changed() -> None:
     connection = started()
     flags = frames.END_HEADERS | frames.END_STREAM
@@ -528,6 +541,7 @@ BODY_OF_3 = [(b":method", b"POST"), *GET[1:], (b"content-length", b"3")]
 LENGTHS = [
     ("more", data(1, b"abcd")),
     ("more, later", data(1, b"ab") + data(1, b"cd")),
+    ("more, after all of it", data(1, b"abc") + data(1, b"d")),
     ("less", data(1, b"ab", end=True)),
     ("less, before trailers", data(1, b"ab") + headers(1, [(b"x", b"y")])),
     ("trailers that do not end", data(1, b"abc") + headers(1, [(b"x", b"y")], end=False)),
