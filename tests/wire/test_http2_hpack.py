@@ -122,6 +122,7 @@ BROKEN = [
     ("5.2: EOS within a string", "00 01 61 84 ffffffff"),
     ("4.2: a size update behind a field", "82 20"),
     ("6.3: a size update beyond the setting", "3fe2 1f"),
+    ("4.3: an entry that a smaller size has evicted", "20 be"),
 ]
 
 
@@ -175,6 +176,19 @@ def test_changes_counts_what_may_give_a_block_another_meaning() -> None:
         decoder.decode(bytes.fromhex(block))
         seen.append(decoder.changes)
     assert seen == [0, 0, 0, 1, 1, 2, 3]
+
+
+@pytest.mark.parametrize(("index", "block"), [(126, "fe"), (127, "ff 00"), (200, "ff 49")])
+def test_an_index_may_take_several_bytes(index: int, block: str) -> None:
+    """Entries of the table count from 62 on, the newest first."""
+    decoder = HpackDecoder(16_384)
+    for number in range(110):
+        decoder.decode(b"\x40\x01a\x03%03d" % number)
+    if index < 62 + 110:
+        assert decoder.decode(bytes.fromhex(block)) == [(b"a", b"%03d" % (109 - (index - 62)))]
+    else:
+        with pytest.raises(HpackError, match="no entry 200"):
+            decoder.decode(bytes.fromhex(block))
 
 
 def test_entries_may_fill_the_table_to_its_last_byte() -> None:
