@@ -1,8 +1,9 @@
 """gRPC's ModelInfer and ModelStreamInfer through the whole path, as unmodified clients call them.
 
 A tensor of 16 floats, one of 1 MB, and streams of the small one; eight calls (or messages of
-streams) at once, from several client processes, so that no client is the limit. The model gives
-back what it is sent. Every server runs alone, in rounds that alternate between them.
+streams) at once, from several client processes. The model gives back what it is sent. Every server
+runs alone, in rounds that alternate between them. Clients in Python take more of a small machine
+than servers: `--client h2load` (nghttp2's, of the package nghttp2-client) takes hardly anything.
 
 `old` is a server of another revision, from a work tree of it (`--old-tree`). `triton` is the same
 model on the Triton that comes with nvidia-pytriton (`--triton`), at the best of several settings;
@@ -18,6 +19,7 @@ import json
 import subprocess
 import tempfile
 import time
+from array import array
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -33,8 +35,11 @@ from bench.machine import OthersLoad, foreground, processor_by_process
 from bench.processes import penstock_process
 from bench.report import ROOT, finish, spread, versions, versions_in
 from bench.triton.servers import LOADED, nvidia
+from penstock.wire.grpc_messages import framed_message
+from penstock.wire.oip_messages import SERVICE, ModelInferRequest
 
 CASES = ("small", "large", "stream")
+FLOATS = {"small": 16, "large": 1 << 18}
 PEERS = Path(__file__).parent / "peers"
 #: From the start of client processes to the first call that counts: they connect and get warm.
 WARM_S = 2.5
@@ -58,6 +63,10 @@ TRITON_CONFIGS = {
     "no batches": _ALONE,
     "no batches, 2 instances": _ALONE + "instance_group { kind: KIND_CPU count: 2 }",
 }
+
+
+class CallsFailed(Exception):
+    """Of a client, or of a server that is not ready."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +107,7 @@ def triton(config: str) -> Iterator[Site]:
         with nvidia(root, Path(folder)) as server:
             said = server.model("tensors", "load")
             if said != LOADED:
-                raise RuntimeError(f"Triton did not load the model: {said}")
+                raise CallsFailed(f"Triton did not load the model: {said}")
             yield Site(server.addresses.grpc, server.pid)
 
 
@@ -116,12 +125,12 @@ def elsewhere(target: str) -> Iterator[Site]:
     yield Site(target, None)
 
 
-def wait_answer(client: str, site: Site) -> None:
+def wait_answer(site: Site) -> None:
     """Returns once a call is answered rightly. Raises TimeoutError."""
     deadline = time.monotonic() + START_S_MAX
     while True:
-        with contextlib.suppress(RuntimeError):
-            ask(client, site, "small", processes=1, at_once=1, seconds=0.2, warm_s=1.0)
+        with contextlib.suppress(CallsFailed):
+            ask("grpcio", site, "small", processes=1, at_once=1, seconds=0.2, warm_s=1.0)
             return
         if time.monotonic() > deadline:
             raise TimeoutError(f"{site.target} does not answer")
@@ -137,8 +146,34 @@ def ask(
     seconds: float,
     warm_s: float = WARM_S,
 ) -> Load:
-    """Raises RuntimeError: a client failed, or got a wrong answer."""
+    """Raises CallsFailed: a client failed, or got a wrong answer."""
     start = time.time() + warm_s
+    call = by_h2load if client == "h2load" else by_python
+    with call(client, site, case, processes, at_once, start, seconds) as latencies:
+        time.sleep(max(0.0, start - time.time()))
+        before = processor_by_process(site.pid) if site.pid else {}
+        time.sleep(max(0.0, start + seconds - time.time()))
+        after = processor_by_process(site.pid) if site.pid else {}
+        found_us = sorted(latencies())
+    if not found_us:
+        raise CallsFailed("no call was answered")
+    calls = len(found_us)
+    return Load(
+        calls / seconds,
+        percentile(found_us, 0.5) / 1e3,
+        percentile(found_us, 0.99) / 1e3,
+        {name: (s - before.get(name, 0.0)) / calls * 1e6 for name, s in after.items()},
+    )
+
+
+#: Waits for the clients, and returns the latencies in us of calls that ended in the time measured.
+Latencies = Callable[[], list[int]]
+
+
+@contextlib.contextmanager
+def by_python(
+    client: str, site: Site, case: str, processes: int, at_once: int, start: float, seconds: float
+) -> Iterator[Latencies]:
     python = str(make("client-tritonclient"))
     argv = [python, str(PEERS / "grpc_caller.py"), client, site.target, case]
     shares = [at_once // processes + (each < at_once % processes) for each in range(processes)]
@@ -151,34 +186,62 @@ def ask(
         for share in shares
         if share
     ]
-    time.sleep(max(0.0, start - time.time()))
-    before = processor_by_process(site.pid) if site.pid else {}
-    time.sleep(max(0.0, start + seconds - time.time()))
-    after = processor_by_process(site.pid) if site.pid else {}
-    latencies_us: list[int] = []
-    for caller in callers:
-        output, error = caller.communicate(timeout=60)
-        if caller.returncode:
-            raise RuntimeError(error.decode()[-2000:])
-        told = json.loads(output)
-        if told["wrong"]:
-            raise RuntimeError(f"{told['wrong']} answers are not what was sent")
-        latencies_us += told["us"]
-    latencies_us.sort()
-    if not latencies_us:
-        raise RuntimeError("no call was answered")
-    calls = len(latencies_us)
-    return Load(
-        calls / seconds,
-        percentile(latencies_us, 0.5) / 1e3,
-        percentile(latencies_us, 0.99) / 1e3,
-        {name: (s - before.get(name, 0.0)) / calls * 1e6 for name, s in after.items()},
-    )
+
+    def latencies() -> list[int]:
+        found: list[int] = []
+        for caller in callers:
+            output, error = caller.communicate(timeout=60)
+            if caller.returncode:
+                raise CallsFailed(error.decode()[-2000:])
+            seen = json.loads(output)
+            if seen["wrong"]:
+                raise CallsFailed(f"{seen['wrong']} answers are not what was sent")
+            found += seen["us"]
+        return found
+
+    yield latencies
+
+
+@contextlib.contextmanager
+def by_h2load(
+    client: str, site: Site, case: str, processes: int, at_once: int, start: float, seconds: float
+) -> Iterator[Latencies]:
+    """nghttp2's load generator, in C: one process with so many connections. It has no streams of
+    gRPC, and does not look into answers."""
+    floats = array("f", range(FLOATS[case]))
+    message = ModelInferRequest(model_name="tensors")
+    message.inputs.add(name="x", datatype="FP32", shape=[1, len(floats)])
+    message.raw_input_contents.append(floats.tobytes())
+    with tempfile.TemporaryDirectory() as folder:
+        body, log = Path(folder, "body"), Path(folder, "log")
+        body.write_bytes(framed_message(message.SerializeToString()))
+        length_s = start + seconds + 0.5 - time.time()
+        argv = [
+            *("h2load", f"--duration={length_s * 1e3:.0f}ms", "--clients", str(processes)),
+            *("--max-concurrent-streams", str(at_once // processes), "--log-file", str(log)),
+            *("--header", "content-type: application/grpc", "--header", "te: trailers"),
+            *("--data", str(body), f"http://{site.target}/{SERVICE}/ModelInfer"),
+        ]
+        process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+
+        def latencies() -> list[int]:
+            output, _ = process.communicate(timeout=60)
+            if process.returncode or b" 0 failed, 0 errored" not in output:
+                raise CallsFailed(output.decode()[-2000:])
+            found = []
+            for line in log.read_text().splitlines():
+                began_us, status, took_us = map(int, line.split())
+                assert status == 200
+                if start <= (began_us + took_us) / 1e6 < start + seconds:
+                    found.append(took_us)
+            return found
+
+        yield latencies
 
 
 def main(arguments: list[str]) -> None:
     parser = argparse.ArgumentParser(prog="bench grpc")
-    parser.add_argument("--client", choices=("grpcio", "tritonclient"), default="grpcio")
+    parser.add_argument("--client", choices=("grpcio", "tritonclient", "h2load"), default="grpcio")
     parser.add_argument("--processes", type=int, default=2, help="of clients")
     parser.add_argument("--at-once", type=int, default=8)
     parser.add_argument("--rounds", type=int, default=3)
@@ -198,20 +261,21 @@ def main(arguments: list[str]) -> None:
         servers["triton"] = lambda: triton(TRITON_CONFIGS[best(swept)])
     if options.triton_target:
         servers["triton"] = lambda: elsewhere(options.triton_target)
+    cases = CASES if options.client != "h2load" else CASES[:2]
     in_front = foreground()
     loads: dict[tuple[str, str], list[Load]] = defaultdict(list)
     with OthersLoad() as others:
         for turn in range(options.rounds):
             for name in alternated(list(servers), turn):
                 with servers[name]() as site:
-                    wait_answer(options.client, site)
-                    for case in CASES:
+                    wait_answer(site)
+                    for case in cases:
                         load = asked(options, site, case, seconds=options.seconds)
                         loads[name, case].append(load)
                         print(f"round {turn + 1} {name:6} {case:6} {told(load)}", flush=True)
     finish(
         "grpc",
-        {case: figures(case, loads, list(servers)) for case in CASES},
+        {case: figures(case, loads, list(servers)) for case in cases},
         triton_setting=best(swept) if swept else None,
         triton_swept={name: round(rates[0]) for name, rates in swept.items()},
         client=options.client,
@@ -241,7 +305,7 @@ def sweep(options: argparse.Namespace) -> dict[str, list[float]]:
     found = {}
     for name, config in TRITON_CONFIGS.items():
         with triton(config) as site:
-            wait_answer(options.client, site)
+            wait_answer(site)
             found[name] = [asked(options, site, "small", seconds=2.0).rps]
         print(f"triton, {name}: {found[name][0]:,.0f} calls/s", flush=True)
     return found
