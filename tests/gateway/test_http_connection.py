@@ -138,7 +138,6 @@ async def test_http_1_0_and_connection_close_end_the_connection() -> None:
         (b"GET /hot/\x00 HTTP/1.1\r\nHost: x\r\n\r\n", 400),
         (b"GET /hot/x HTTP/9.9\r\n\r\n", 400),
         (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", 400),
-        (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 400),
         (b"CONNECT a:443 HTTP/1.1\r\nHost: x\r\n\r\n", 405),
         (b"GET /hot/x HTTP/1.1\r\nHost: x\r\nA: " + b"b" * 70_000 + b"\r\n\r\n", 431),
         (b"GET /hot/x HTTP/1.1\r\nHost: x\r\nA: " + b"b" * 400_000, 431),

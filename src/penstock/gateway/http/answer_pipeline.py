@@ -232,6 +232,10 @@ class AnswerPipeline(asyncio.Protocol):
         self._update_reading()
 
     @property
+    def http_version(self) -> str:
+        return "1.1" if self.speaks_1_1 else "1.0"
+
+    @property
     def unread_bytes(self) -> int:
         """Bytes that the client has not read; 0 while it keeps up."""
         return self._transport.get_write_buffer_size() if self._paused else 0

@@ -197,7 +197,7 @@ def _scope(call: Call, request_id: str) -> Scope:
     return {
         "type": "http",
         "asgi": {"version": "3.0", "spec_version": "2.3"},
-        "http_version": "1.1" if connection is None or connection.speaks_1_1 else "1.0",
+        "http_version": connection.http_version if connection is not None else "1.1",
         "method": call.method.decode("latin-1"),
         "scheme": "https" if tls else "http",
         "path": unquote_to_bytes(path).decode("utf-8", "replace"),

@@ -60,6 +60,10 @@ class ClientConnection(Protocol):
     def listener(self) -> AnswerHeads: ...
 
     @property
+    def http_version(self) -> str:
+        """`1.0`, `1.1` or `2`, as in ASGI."""
+
+    @property
     def unread_bytes(self) -> int:
         """Bytes that the client has not read; 0 while it keeps up."""
 

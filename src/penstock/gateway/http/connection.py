@@ -33,6 +33,12 @@ from penstock.gateway.http.answer_pipeline import (
 )
 from penstock.gateway.http.body_budget import HoldingPipeline
 from penstock.gateway.http.call import Call, Door
+from penstock.gateway.http.first_bytes import (
+    HTTP2_OPENING,
+    ShortOpening,
+    chose_http2,
+    is_too_short,
+)
 from penstock.gateway.http.known_heads import HEAD_BYTES_MAX, HEAD_END, TRIES, TRY_EVERY, KnownHead
 from penstock.gateway.http.listener_state import (
     ACCEPT,
@@ -110,6 +116,9 @@ class HttpConnection(HoldingPipeline):
             # uvloop's TLS transport pauses at the mark and not above it: with 0 it would pause for
             # ever.
             self._transport.set_write_buffer_limits(high=0)
+        elif chose_http2(transport):
+            self._go_on_as(self.listener.http2_protocol())
+            return
         self._write = self._transport.write
         self._parser = httptools.HttpRequestParser(self)
         if not self.listener.admit(self):
@@ -129,6 +138,8 @@ class HttpConnection(HoldingPipeline):
             if (unknown < TRIES or unknown % TRY_EVERY == 0) and self._take_known(data):
                 return
             self._unknown = unknown + 1
+        elif phase == HEAD and not self._wire_bytes and self._opens_http2(data):
+            return
         self._read_bytes = len(data)
         headers = self._headers
         try:
@@ -151,6 +162,26 @@ class HttpConnection(HoldingPipeline):
                 self._count_wire(wire_bytes)
                 if self._held:
                     self._list()
+
+    def _opens_http2(self, data: bytes) -> bool:
+        """Whether the first read of the connection is, or may become, the beginning of HTTP/2."""
+        if data.startswith(HTTP2_OPENING):
+            self.listener.forget(self)
+            self._go_on_as(self.listener.http2_protocol(), data)
+            return True
+        if is_too_short(data):
+            self._transport.set_protocol(ShortOpening(self, self._transport, data))
+            return True
+        return False
+
+    def _go_on_as(self, protocol: asyncio.Protocol, data: bytes = b"") -> None:
+        """Leaves the connection to another protocol."""
+        self._phase = REFUSED
+        self._parser = None
+        self._transport.set_protocol(protocol)
+        protocol.connection_made(self._transport)
+        if data:
+            protocol.data_received(data)
 
     def eof_received(self) -> None:
         """A client that has stopped sending counts as gone: the transport closes."""

@@ -190,6 +190,10 @@ class ListenerState:
         self.common_head = b""
         self.date_head()
 
+    def http2_protocol(self) -> asyncio.Protocol:
+        """Makes the protocol of a client that speaks HTTP/2."""
+        raise NotImplementedError
+
     def room(self) -> int:
         """Connections that may still come; below 0, new ones are closed without an answer."""
         pending = len(self.tls) if self.tls is not None else 0

@@ -111,18 +111,18 @@ class GatewayServer:
 
 def tls_context(config: ListenConfig) -> ssl.SSLContext | None:
     """The server side of TLS; None without TLS. Raises CallerError if the files can't be used."""
-    return tls_of(config.tls_cert, config.tls_key, "http/1.1")
+    return tls_of(config.tls_cert, config.tls_key, "h2", "http/1.1")
 
 
-def tls_of(cert: Path | None, key: Path | None, protocol: str) -> ssl.SSLContext | None:
-    """The same for one protocol, by its name in ALPN (RFC 7301)."""
+def tls_of(cert: Path | None, key: Path | None, *protocols: str) -> ssl.SSLContext | None:
+    """The same for some protocols, by their names in ALPN (RFC 7301), the preferred one first."""
     if cert is None and key is None:
         return None
     if cert is None or key is None:
         raise CallerError("tls-unusable", "TLS needs both a certificate and a key.")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.set_alpn_protocols([protocol])
+    context.set_alpn_protocols(protocols)
     try:
         # This wrong password is used for an encrypted key: without one OpenSSL would ask the
         # terminal.

@@ -21,7 +21,7 @@ from typing import Any, Final, cast
 
 from penstock.core.request.body_budget import peer_name
 from penstock.gateway.http2.exchange import STALL_S_MAX, Http2Carrier, Http2Exchange
-from penstock.gateway.http2.listener_state import Http2ListenerState
+from penstock.gateway.http2.listener_state import Http2Shared
 from penstock.wire.http2.connection import Http2Connection
 from penstock.wire.http2.events import (
     ConnectionFailed,
@@ -58,7 +58,7 @@ class Http2Protocol(asyncio.Protocol):
 
     _transport: asyncio.Transport
 
-    def __init__(self, listener: Http2ListenerState, door: Door) -> None:
+    def __init__(self, listener: Http2Shared, door: Door) -> None:
         now = listener.monotonic()
         self.listener = listener
         self._door = door
@@ -251,6 +251,11 @@ class Http2Protocol(asyncio.Protocol):
         waiting = sum(exchange.waiting_bytes for exchange in self.waiting.values())
         return waiting + (self._transport.get_write_buffer_size() if self.paused else 0)
 
+    @property
+    def idle_s_max(self) -> float:
+        """s that it may be open without a stream."""
+        return IDLE_S_MAX
+
     def check(self, now: float) -> None:
         """Ends whatever takes too long."""
         if not self.machine.begun:
@@ -279,7 +284,7 @@ class Http2Protocol(asyncio.Protocol):
 
     def _check_life(self, now: float) -> None:
         if not self._exchanges:
-            if now - self._idle_since >= IDLE_S_MAX and not self.machine.closed:
+            if now - self._idle_since >= self.idle_s_max and not self.machine.closed:
                 self.machine.go_away()
                 self.flush_soon()
         elif self._ping_sent is not None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Any, Final, Protocol
 
-from penstock.gateway.http2.listener_state import Http2ListenerState
+from penstock.gateway.http2.listener_state import Http2Shared
 from penstock.wire.http2.connection import Http2Connection
 from penstock.wire.http2.frames import CANCEL, INTERNAL_ERROR
 from penstock.wire.http2.hpack import Field
@@ -27,7 +27,7 @@ class Http2Carrier(Protocol):
     """A connection, as its exchanges see it."""
 
     machine: Http2Connection
-    listener: Http2ListenerState
+    listener: Http2Shared
     received: float  #: monotonic s of the last read
     paused: bool  #: the client does not take what is sent
     waiting: dict[int, Http2Exchange]  #: by stream: their answers wait for the client
@@ -140,6 +140,19 @@ class Http2Exchange:
         connection.machine.send_trailers(self.stream, trailers)
         connection.over(self)
 
+    def send_last(self, data: bytes) -> None:
+        """The last piece of the body, of an answer without trailers; `on_written` follows."""
+        if data:
+            self.send(data)
+        connection = self.connection
+        if connection is None:
+            return
+        if self._waiting is not None:
+            self._last = ()
+            return
+        connection.machine.send_data(self.stream, b"", end=True)
+        connection.over(self)
+
     def finish(self, fields: tuple[Field, ...]) -> None:
         """A whole answer without a body."""
         connection = self.connection
@@ -212,7 +225,10 @@ class Http2Exchange:
             waiting.popleft()
         self._waiting = None
         if self._last is not None:
-            machine.send_trailers(self.stream, self._last)
+            if self._last:
+                machine.send_trailers(self.stream, self._last)
+            else:
+                machine.send_data(self.stream, b"", end=True)
             connection.over(self)
         else:
             self.on_room()
@@ -224,7 +240,11 @@ class Http2Exchange:
 
     def stalled(self, now: float) -> bool:
         """Whether the client takes nothing of the answer that waits for it."""
-        return self.waits and now - self._waiting_since >= STALL_S_MAX
+        return self.waits and self.waits_s(now) >= STALL_S_MAX
+
+    def waits_s(self, now: float) -> float:
+        """For how long the client has taken nothing of the answer that waits for it."""
+        return now - self._waiting_since
 
     def _wait(self, data: bytes | memoryview) -> None:
         if self._waiting is None:

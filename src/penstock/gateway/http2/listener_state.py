@@ -26,6 +26,8 @@ log = logging.getLogger(__name__)
 class HeldConnection(Protocol):
     """A client's connection, as the listener sees it."""
 
+    received: float  #: monotonic s of the last read
+
     @property
     def unread_bytes(self) -> int:
         """Bytes that the client has not read; 0 while it keeps up."""
@@ -44,6 +46,34 @@ class HeldConnection(Protocol):
 
     def abort(self) -> None:
         """Disconnects the client."""
+
+
+class Http2Shared(Protocol):
+    """What connections and their exchanges use of what they share."""
+
+    spec: Http2Spec
+    monotonic: Callable[[], float]
+    head_timeout_s: float  #: for a client's preface
+
+    def admit(self, connection: HeldConnection) -> bool:
+        """Counts a new connection. False: there are too many, or the server stops."""
+
+    def forget(self, connection: HeldConnection) -> None: ...
+
+    def flush_soon(self, flush: Callable[[], None]) -> None:
+        """`flush` is called at the end of this turn of the loop."""
+
+    def take(self, sender: BodySender, size: int) -> bool:
+        """Takes memory for a part of a body. False: there is no room."""
+
+    def give(self, size: int) -> None:
+        """Gives back what `take` took."""
+
+    def unfinished(self, sender: BodySender, size: int) -> None:
+        """The body of `sender` has `size` bytes so far; the rest comes in a later read."""
+
+    def finished(self, sender: BodySender, peer: str) -> None:
+        """Its body is complete, or not wanted any more. Idempotent."""
 
 
 class Http2ListenerState:

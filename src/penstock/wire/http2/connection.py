@@ -59,6 +59,11 @@ class Http2Connection(Http2Receiver):
         """How many are open: their answer is not complete."""
         return len(self._streams)
 
+    def complete(self, stream: int) -> bool:
+        """Whether nothing more comes of a request, as far as the bytes received say."""
+        state = self._streams.get(stream)
+        return state is None or state.ended
+
     def take_output(self) -> bytes:
         """All bytes to write since the last call; b"" = none."""
         output = self._output

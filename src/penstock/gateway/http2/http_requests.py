@@ -1,0 +1,261 @@
+"""One HTTP request over HTTP/2: fields and data in, a `Call` out.
+
+The checks and bounds are those of HTTP/1.1 (`gateway/http/connection.py`): what the head alone
+decides is decided before any of the body is kept, a body is taken from the one budget as it comes,
+and doors get a request when it is complete. What is not taken from the budget is not acknowledged,
+so a client can send no more than its windows. Trailers are ignored.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Final, cast
+
+from penstock.core.request.head_check import FIELDS_MAX, HOST
+from penstock.errors import InternalError, PenstockError
+from penstock.gateway.dispatch import refusals
+from penstock.gateway.http.call import ClientConnection, Door
+from penstock.gateway.http.listener_state import ACCEPT, CONTENT_LENGTH, CONTENT_TYPE, EXPECT
+from penstock.gateway.http2.exchange import Http2Carrier
+from penstock.gateway.http2.http_answers import Http2Call, HttpAnswerStream
+from penstock.gateway.http2.http_port import HttpPort
+from penstock.wire.http2.events import RequestReceived
+
+log = logging.getLogger(__name__)
+
+_CONTINUE: Final = ((b":status", b"100"),)
+_FIELD_LINE_BYTES: Final = 4  #: what a line of HTTP/1.1 has besides a name and its value
+
+
+class HttpRequestStream(HttpAnswerStream):
+    """A request and its answer. `read_head` comes first."""
+
+    __slots__ = (
+        "_accept", "_account", "_body", "_buffer", "_content_type", "_held", "_listed", "_rare",
+        "_request", "_since",
+    )  # fmt: skip
+
+    def __init__(self, connection: Http2Carrier, request: RequestReceived, port: HttpPort) -> None:
+        super().__init__(connection, request.stream, port)
+        self._request = request
+        self._content_type: bytes | None = None
+        self._accept: bytes | None = None
+        self._rare: dict[bytes, bytes] | None = None
+        self._body = b""
+        self._buffer: bytearray | None = None
+        self._held = 0  #: bytes of the budget
+        self._listed = False  #: among the unfinished bodies, as one of `_account`
+        self._account = ""
+        self._since = connection.received
+
+    def read_head(self) -> None:
+        """Refuses what the head alone decides."""
+        request = self._request
+        if len(request.fields) > FIELDS_MAX:
+            self._refuse(refusals.fields_too_many(FIELDS_MAX))
+            return
+        declared = self._read_fields()
+        error = self._head_error(declared)
+        if error is not None:
+            self._refuse(error)
+        elif self._rare is not None and EXPECT in self._rare:
+            self._expect(self._rare[EXPECT])
+
+    def _read_fields(self) -> int:
+        """Keeps what this class or a door reads; the Content-Length, 0 if there is none."""
+        listener = self.listener
+        known = listener.fields
+        declared = 0
+        for name, value in self._request.fields:
+            try:
+                field = known[name]
+            except KeyError:
+                field = listener.learn_field(name)
+            if field is None or field is HOST:
+                continue
+            if field is CONTENT_TYPE:
+                self._content_type = value
+            elif field is ACCEPT:
+                self._accept = value
+            elif field is CONTENT_LENGTH:
+                declared = int(value)  # digits alone: RFC 9113 has it checked by `wire/http2`
+            else:
+                if self._rare is None:
+                    self._rare = {}
+                before = self._rare.get(field)
+                self._rare[field] = value if before is None else before + b"," + value
+        return declared
+
+    def _head_error(self, declared: int) -> PenstockError | None:
+        listener = self.listener
+        limits = listener.limits
+        _, method, path, authority, _, fields, _ = self._request
+        size = sum([len(name) + len(value) for name, value in fields])
+        size += len(path) + _FIELD_LINE_BYTES * len(fields)
+        if size > limits.head_bytes_max:
+            return refusals.head_too_large(limits)
+        if not path:
+            return refusals.connect_unserved()
+        rare = self._rare or {}
+        known_host = authority if authority in listener.head_check.known_hosts else None
+        if known_host is None and authority:
+            rare = {**rare, HOST: authority}
+        error = listener.head_check.error(method, path, "1.1", known_host, rare)
+        if error is None and declared > listener.body_bytes_max_least:
+            error = self._body_error(declared)
+        if error is None and listener.authenticator is not None:
+            error = listener.head_error(method, path, self._headers())
+        if error is None and declared and not listener.may_have_room(declared, self.peer):
+            error = refusals.memory_full()
+        return error
+
+    def _headers(self) -> tuple[tuple[bytes, bytes], ...]:
+        """As HTTP/1.1 has them: with the host among them, which a signature covers."""
+        _, _, _, authority, _, fields, _ = self._request
+        if not authority or any(name == HOST for name, _ in fields):
+            return fields
+        return ((HOST, authority), *fields)
+
+    def _body_error(self, size: int) -> PenstockError | None:
+        """The refusal of a body that is larger than its door takes."""
+        limit = self.listener.body_limit(self._request.path)
+        return refusals.body_too_large(*limit) if size > limit.bytes_max else None
+
+    def _expect(self, expectation: bytes) -> None:
+        if expectation.lower() != b"100-continue":
+            self._refuse(refusals.expectation_unknown(expectation))
+        elif not self._request.end:
+            self.send_head(_CONTINUE)
+
+    # The body
+
+    def on_data(self, data: bytes, flow_bytes: int) -> None:
+        if self.call is not None:
+            return  # it was refused: what still comes is not acknowledged
+        size = len(data)
+        if size and not self._take(data, size):
+            return
+        self.acknowledge(flow_bytes)
+        connection = self.connection
+        if size and connection is not None and not connection.machine.complete(self.stream):
+            self._list(connection)
+
+    def _take(self, data: bytes, size: int) -> bool:
+        """Keeps a piece. False: the request was refused."""
+        if not self.port.take(self, size):
+            self._refuse(refusals.memory_full())
+            return False
+        if self.call is not None or self.connection is None:  # refused, to make room for itself
+            self.port.give(size)
+            return False
+        self._held += size
+        if not self._body:
+            self._body = data
+        else:
+            buffer = self._buffer
+            if buffer is None:
+                # Not a list of pieces: those of one byte each would take 40 times their size.
+                self._buffer = buffer = bytearray(self._body)
+            buffer += data
+        if self._held > self.listener.body_bytes_max_least:
+            error = self._body_error(self._held)
+            if error is not None:
+                self._refuse(error)
+                return False
+        return True
+
+    def _list(self, connection: Http2Carrier) -> None:
+        """More comes in a later read: until then the request may be refused to make room."""
+        self._listed = True
+        self._account = connection.account
+        self.port.unfinished(self, self._held)
+
+    def _unlist(self) -> None:
+        if self._listed:
+            self._listed = False
+            self.port.finished(self, self._account)
+
+    def _drop(self) -> None:
+        """Forgets the unfinished body and frees its memory."""
+        self._unlist()
+        self._body = b""
+        self._buffer = None
+        self.port.give(self._held)
+        self._held = 0
+
+    def on_complete(self) -> None:
+        if self.call is not None:
+            return  # it was refused
+        self._unlist()
+        listener = self.listener
+        call = self._new_call()
+        if listener.authenticator is not None:
+            error = listener.authentication_error(call)
+            if error is not None:
+                call.front_door.refuse(call, error)
+                return
+        try:
+            if not call.front_door.handle(call):
+                listener.hand_over(call)
+        except Exception:
+            log.exception("a front door failed on %s", call.url[:256])
+            error = InternalError("internal", "The request failed inside Penstock.")
+            call.front_door.refuse(call, error)
+
+    def _new_call(self) -> Http2Call:
+        listener = self.listener
+        request = self._request
+        door: Door = listener.fallback
+        for prefix, candidate in listener.doors:
+            if request.path.startswith(prefix):
+                door = candidate
+                break
+        body = self._body if self._buffer is None else bytes(self._buffer)
+        self._body, self._buffer = b"", None
+        held, self._held = self._held, 0
+        self.call = call = Http2Call(
+            # It has all of one but the order of answers, which only other calls use.
+            cast(ClientConnection, self),
+            request.method,
+            request.path,
+            self._headers(),
+            body,
+            listener.ids.next(),
+            self._since,
+            self._content_type,
+            self._accept,
+            self._rare,
+            b"",
+            door,
+            held,
+        )
+        return call
+
+    def _refuse(self, error: PenstockError) -> None:
+        """Answers with an error, in the form of the request's door."""
+        if self.call is not None or self.connection is None:
+            return
+        self._drop()
+        call = self._new_call()
+        if call.url:
+            call.front_door.refuse(call, error)
+        else:
+            call.answer_error(error)
+
+    # Time and ends
+
+    @property
+    def peer(self) -> str:
+        return self._account if self._listed else super().peer
+
+    def refuse_for_room(self) -> None:
+        self._refuse(refusals.memory_full())
+
+    def check(self, now: float) -> None:
+        body_timeout_s = self.listener.limits.body_timeout_s
+        if self.call is None and now - self._since >= body_timeout_s:
+            self._refuse(refusals.too_slow("body", body_timeout_s))
+
+    def on_gone(self) -> None:
+        self._drop()
+        super().on_gone()
