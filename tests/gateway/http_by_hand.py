@@ -35,7 +35,10 @@ class HttpWire(asyncio.Transport):
         self.reading = True
         self.told: list[str] = []  #: what the connection asked of it, writes left out
         self.closing = False
-        self.connection: HttpConnection | None = None
+        self.connection: Any = None
+
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        self.connection = protocol
 
     def write(self, data: Any) -> None:
         self.writes.append(bytes(data))

@@ -140,18 +140,21 @@ class Http2Exchange:
         connection.machine.send_trailers(self.stream, trailers)
         connection.over(self)
 
-    def send_last(self, data: bytes) -> None:
+    def send_last(self, data: bytes | memoryview) -> None:
         """The last piece of the body, of an answer without trailers; `on_written` follows."""
-        if data:
-            self.send(data)
         connection = self.connection
         if connection is None:
             return
-        if self._waiting is not None:
-            self._last = ()
-            return
-        connection.machine.send_data(self.stream, b"", end=True)
-        connection.over(self)
+        if self._waiting is None and not (data and connection.paused):
+            taken = connection.machine.send_data(self.stream, data, end=True)
+            if taken == len(data):
+                connection.over(self)
+                return
+            connection.flush_soon()
+            data = memoryview(data)[taken:] if taken else data
+        self._last = ()
+        if data:
+            self._wait(data)
 
     def finish(self, fields: tuple[Field, ...]) -> None:
         """A whole answer without a body."""

@@ -6,6 +6,7 @@ protocol a client speaks.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import Final
 
@@ -13,8 +14,10 @@ from penstock.core.request.head_check import FIELDS_MAX
 from penstock.gateway.http.listener_state import BodySender, ListenerState
 from penstock.gateway.http2.listener_state import HeldConnection
 from penstock.wire.http2.hpack import FIELD_BYTES, Field
-from penstock.wire.http2.request_head import CONNECTION_FIELDS
+from penstock.wire.http2.request_head import CONNECTION_FIELDS, check_sent
 from penstock.wire.http2.spec import Http2Spec
+
+log = logging.getLogger(__name__)
 
 #: Room in a list of fields for the names of the four pseudo fields and the scheme.
 _PSEUDO_BYTES: Final = 64
@@ -107,11 +110,19 @@ class HttpPort:
 
 
 def _fields(lines: bytes) -> list[Field]:
-    """Header lines as fields, without those of HTTP/1.1 connections (RFC 9113, 8.2.2)."""
+    """Header lines as fields, without those of HTTP/1.1 connections (RFC 9113, 8.2.2).
+
+    A value from a model or an application must not make its answer one that can't be sent.
+    """
     fields = []
     for line in lines.split(b"\r\n"):
-        name, colon, value = line.partition(b":")
-        name = name.lower()
-        if colon and name not in CONNECTION_FIELDS:
-            fields.append((name, value.translate(_PRINTABLE).strip(b" \t")))
+        name, _, value = line.partition(b":")
+        field = name.lower(), value.translate(_PRINTABLE).strip(b" \t")
+        if line and field[0] not in CONNECTION_FIELDS:
+            try:
+                check_sent((field,))
+            except ValueError as error:
+                log.warning("a header of an answer is left out: %s", error)
+            else:
+                fields.append(field)
     return fields

@@ -32,7 +32,7 @@ class HttpRequestStream(HttpAnswerStream):
 
     __slots__ = (
         "_accept", "_account", "_body", "_buffer", "_content_type", "_held", "_listed", "_rare",
-        "_request", "_since",
+        "_received", "_request", "_since",
     )  # fmt: skip
 
     def __init__(self, connection: Http2Carrier, request: RequestReceived, port: HttpPort) -> None:
@@ -46,7 +46,7 @@ class HttpRequestStream(HttpAnswerStream):
         self._held = 0  #: bytes of the budget
         self._listed = False  #: among the unfinished bodies, as one of `_account`
         self._account = ""
-        self._since = connection.received
+        self._since = self._received = connection.received
 
     def read_head(self) -> None:
         """Refuses what the head alone decides."""
@@ -187,6 +187,8 @@ class HttpRequestStream(HttpAnswerStream):
         if self.call is not None:
             return  # it was refused
         self._unlist()
+        if self.connection is not None:
+            self._received = self.connection.received
         listener = self.listener
         call = self._new_call()
         if listener.authenticator is not None:
@@ -221,7 +223,7 @@ class HttpRequestStream(HttpAnswerStream):
             self._headers(),
             body,
             listener.ids.next(),
-            self._since,
+            self._received,
             self._content_type,
             self._accept,
             self._rare,

@@ -64,6 +64,16 @@ class Http2Connection(Http2Receiver):
         state = self._streams.get(stream)
         return state is None or state.ended
 
+    @property
+    def unfinished_bytes(self) -> int:
+        """Held of a frame, or of a header block, that is not complete."""
+        return len(self._rest) + len(self._continued)
+
+    @property
+    def in_header_block(self) -> bool:
+        """Fragments of one are awaited, and nothing else may come (6.10)."""
+        return self._expected == frames.CONTINUATION
+
     def take_output(self) -> bytes:
         """All bytes to write since the last call; b"" = none."""
         output = self._output
