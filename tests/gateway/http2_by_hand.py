@@ -49,8 +49,9 @@ class Http2ByHand(Http2Speaker):
             self.take(self.wire.writes[self._read - 1])
 
     async def turn(self) -> None:
-        """The turn of the event loop ends: what was made in it leaves."""
-        await asyncio.sleep(0)
+        """What was made in this turn of the event loop, and at its end, leaves."""
+        for _ in range(2):
+            await asyncio.sleep(0)
         self.read()
 
     async def answered(self, stream: int) -> Http2Answer:

@@ -11,6 +11,7 @@ from tests.gateway.http_site import POST, Gatekeeper, ScriptedDoor, site
 from tests.kit.gateway import PREFIX, run
 from tests.kit.http2_clients import Http2Client
 from tests.kit.http_clients import RawClient, post
+from tests.kit.polling import until
 from tests.wire.http2_bytes import START
 
 from penstock.core.request import body_budget
@@ -176,7 +177,7 @@ async def test_a_door_sees_the_request_as_over_http_1_1() -> None:
     assert (call.method, call.url, call.body) == (b"PUT", b"/hot/later?a=%20b", b"body")
     assert (call.path, call.query) == (b"/hot/later", b"a=%20b")
     assert (call.content_type, call.accept, call.rare) == (b"a/b", b"c/d", {b"x-mine": b"1,2"})
-    assert list(call.headers)[0] == (b"host", b"x")
+    assert next(iter(call.headers)) == (b"host", b"x")
     assert call.received == by_hand.site.clock.monotonic()
     assert call.connection is not None
     assert call.connection.about("peername") == ("192.0.2.1", 1, 0, 0)
@@ -363,8 +364,7 @@ async def test_http2_connections_count_like_others() -> None:
         ) == 1
         client.close()
         await third.closed()
-        while len(served.listener.connections) > 1:
-            await asyncio.sleep(0.01)
+        await until(lambda: len(served.listener.connections) == 1)
         fourth = await Http2Client.to(served.port)
         assert (await fourth.ask("GET", "/hot/x")).status == 200
         fourth.close()
@@ -383,7 +383,7 @@ async def test_a_connection_without_requests_ends_after_the_time_of_keep_alive()
 async def test_a_hundred_requests_at_once_are_each_answered_rightly() -> None:
     async with site() as served:
         client = await Http2Client.to(served.port)
-        streams = [client.post("/hot/x?n=%d" % n, b"%d" % n * 50) for n in range(100)]
+        streams = [client.post(f"/hot/x?n={n}", b"%d" % n * 50) for n in range(100)]
         for n, stream in enumerate(streams):
             got = await client.answer(stream)
             assert (got.status, got.headers["x-query"], got.body) == (200, f"n={n}", b"%d" % n * 50)

@@ -16,10 +16,12 @@ from typing import Any
 import pytest
 from tests.gateway.http_site import HttpSite, site
 from tests.kit.gateway import run
+from tests.kit.http2_clients import Http2Client
 from tests.kit.http_clients import post
 from tests.kit.polling import until
 
 from penstock.gateway.http import tls as tls_module
+from penstock.gateway.http2.http_connection import HttpOverHttp2
 
 pytestmark = pytest.mark.loop(by=run)
 
@@ -29,7 +31,10 @@ Contexts = tuple[ssl.SSLContext, ssl.SSLContext]
 @pytest.fixture(scope="module")
 def contexts(tmp_path_factory: pytest.TempPathFactory) -> Contexts:
     """The server's, and a client's that trusts it."""
-    folder: Path = tmp_path_factory.mktemp("tls")
+    return make_contexts(tmp_path_factory.mktemp("tls"))
+
+
+def make_contexts(folder: Path) -> Contexts:
     cert, key = folder / "cert.pem", folder / "key.pem"
     subprocess.run(
         ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1",
@@ -59,6 +64,67 @@ async def test_tls_serves_the_same(contexts: Contexts) -> None:
         assert len((await client.answer())[2]) == 20_000_000
         await until(lambda: served.door.written_urls == [b"/hot/x", b"/hot/big"])
         assert handshakes(served) == 0
+
+
+def offering(contexts: Contexts, *protocols: str) -> Contexts:
+    """The server offers both versions of HTTP, and the client these."""
+    contexts[0].set_alpn_protocols(["h2", "http/1.1"])
+    contexts[1].set_alpn_protocols(protocols)
+    return contexts
+
+
+@pytest.fixture
+def fresh_contexts(tmp_path: Path) -> Contexts:
+    """Two that a test may change."""
+    return make_contexts(tmp_path)
+
+
+async def test_a_client_that_chooses_http2_gets_it(fresh_contexts: Contexts) -> None:
+    server, client_side = offering(fresh_contexts, "h2")
+    async with site(tls=server) as served:
+        client = await Http2Client.to(served.port, ssl=client_side, server_hostname="localhost")
+        assert (await client.ask("POST", "/hot/x", b"secret")).body == b"secret"
+        body = bytes(3_000_000)
+        assert (await client.ask("POST", "/hot/x", body)).body == body
+        assert len((await client.ask("GET", "/hot/big")).body) == 20_000_000
+        assert (await client.ask("GET", "/app")).status == 200
+        [connection] = served.listener.connections
+        assert type(connection) is HttpOverHttp2
+        client.close()
+        await until(lambda: not served.listener.connections)
+
+
+async def test_a_client_that_chooses_http_1_1_gets_it(fresh_contexts: Contexts) -> None:
+    server, client_side = offering(fresh_contexts, "http/1.1")
+    async with site(tls=server) as served:
+        client = await served.client(ssl=client_side, server_hostname="localhost")
+        assert (await client.ask(post("/hot/x", b"secret")))[::2] == (200, b"secret")
+
+
+async def test_http2_over_tls_says_that_there_are_too_many_connections(
+    fresh_contexts: Contexts,
+) -> None:
+    server, client_side = offering(fresh_contexts, "h2")
+    options: dict[str, Any] = {"ssl": client_side, "server_hostname": "localhost"}
+    async with site(tls=server, connections_max=1) as served:
+        first = await Http2Client.to(served.port, **options)
+        assert (await first.ask("GET", "/hot/x")).status == 200
+        second = await Http2Client.to(served.port, **options)
+        await second.wait_closed()
+        assert second.last_accepted == 0
+        assert (await first.ask("GET", "/hot/x")).status == 200
+        first.close()
+
+
+async def test_a_client_that_chose_http2_and_says_nothing_has_the_time_of_a_head(
+    fresh_contexts: Contexts,
+) -> None:
+    server, client_side = offering(fresh_contexts, "h2")
+    async with site(tls=server, head_timeout_s=0.2) as served:
+        client = await served.client(ssl=client_side, server_hostname="localhost")
+        await until(lambda: served.listener.connections)
+        await client.closed()
+        await until(lambda: not served.listener.connections)
 
 
 async def test_a_request_that_comes_with_the_end_of_the_handshake_is_served(

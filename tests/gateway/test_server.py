@@ -195,7 +195,19 @@ def test_without_files_there_is_no_tls(pair: tuple[Path, Path, Path]) -> None:
     assert tls_context(ListenConfig()) is None
 
 
-def test_a_certificate_and_its_key_make_a_server_of_http_1_1(pair: tuple[Path, Path, Path]) -> None:
+@pytest.mark.parametrize(
+    ("offered", "chosen"),
+    [
+        (["h2", "http/1.1"], "h2"),
+        (["http/1.1", "h2"], "h2"),
+        (["http/1.1"], "http/1.1"),
+        (["h2"], "h2"),
+        (["http/1.0"], None),
+    ],
+)
+def test_a_certificate_and_its_key_make_a_server_of_both_versions(
+    pair: tuple[Path, Path, Path], offered: list[str], chosen: str | None
+) -> None:
     context = tls_context(ListenConfig(tls_cert=pair[0], tls_key=pair[1]))
     assert context is not None
     assert context.minimum_version == ssl.TLSVersion.TLSv1_2
@@ -203,7 +215,7 @@ def test_a_certificate_and_its_key_make_a_server_of_http_1_1(pair: tuple[Path, P
     server_in, server_out = ssl.MemoryBIO(), ssl.MemoryBIO()
     server = context.wrap_bio(server_in, server_out, server_side=True)
     asking = ssl.create_default_context(cafile=str(pair[0]))
-    asking.set_alpn_protocols(["h2", "http/1.1"])
+    asking.set_alpn_protocols(offered)
     client_in, client_out = ssl.MemoryBIO(), ssl.MemoryBIO()
     client = asking.wrap_bio(client_in, client_out, server_hostname="localhost")
     for _ in range(4):
@@ -214,7 +226,7 @@ def test_a_certificate_and_its_key_make_a_server_of_http_1_1(pair: tuple[Path, P
             with suppress(ssl.SSLWantReadError):
                 end.do_handshake()
             incoming.write(outgoing.read())
-    assert client.selected_alpn_protocol() == "http/1.1"
+    assert client.selected_alpn_protocol() == chosen
 
 
 @pytest.mark.parametrize("given", ["cert", "key", "locked", "missing", "strangers"])

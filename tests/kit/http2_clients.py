@@ -22,9 +22,13 @@ class Http2Answer:
     interim: list[int] = field(default_factory=list)
     status: int = 0
     headers: dict[str, str] = field(default_factory=dict)
-    body: bytes = b""
+    pieces: list[bytes] = field(default_factory=list)
     ended: bool = False
     reset: int | None = None  #: the code
+
+    @property
+    def body(self) -> bytes:
+        return b"".join(self.pieces)
 
 
 class Http2Speaker:
@@ -41,6 +45,12 @@ class Http2Speaker:
         self.h2 = h2.connection.H2Connection(
             h2.config.H2Configuration(client_side=True, header_encoding="latin-1")
         )
+        # h2 takes a GOAWAY for the end; open streams go on (RFC 9113, 6.8).
+        machine = self.h2.state_machine
+        is_open, told = h2.connection.ConnectionState.CLIENT_OPEN, h2.connection.ConnectionInputs
+        machine._transitions = {
+            **machine._transitions, (is_open, told.RECV_GOAWAY): (None, is_open),
+        }  # fmt: skip
         if window_bytes is not None:
             initial = h2.settings.SettingCodes.INITIAL_WINDOW_SIZE
             self.h2.local_settings[initial] = window_bytes
@@ -96,11 +106,7 @@ class Http2Speaker:
 
     def _take(self, event: Any) -> None:
         if isinstance(event, h2.events.ConnectionTerminated):
-            # h2 takes a GOAWAY for the end; open streams go on (RFC 9113, 6.8).
             self.last_accepted = event.last_stream_id
-            machine = self.h2.state_machine
-            machine.state = h2.connection.ConnectionState.CLIENT_OPEN
-            return
         answer = self.answers.get(getattr(event, "stream_id", 0) or 0, Http2Answer())
         if isinstance(event, h2.events.InformationalResponseReceived):
             answer.interim.append(int(dict(event.headers)[":status"]))
@@ -108,7 +114,7 @@ class Http2Speaker:
             answer.headers = {str(name): str(value) for name, value in event.headers}
             answer.status = int(answer.headers.pop(":status"))
         elif isinstance(event, h2.events.DataReceived):
-            answer.body += event.data
+            answer.pieces.append(event.data)
             if self.opens_windows:
                 self.h2.acknowledge_received_data(event.flow_controlled_length, event.stream_id)
         elif isinstance(event, h2.events.StreamEnded):
@@ -185,6 +191,7 @@ class Http2Client(Http2Speaker):
 
     async def read(self) -> None:
         """Takes what comes next; `closed` once nothing comes any more."""
+        assert not self.closed, "nothing comes any more"
         async with asyncio.timeout(20):
             try:
                 data = await self.reader.read(1 << 16)

@@ -137,6 +137,22 @@ def test_an_answer_drawn_byte_by_byte_ends() -> None:
     assert _until_failed(connection, byte, 1_000) == BURST
 
 
+@pytest.mark.parametrize(("opened", "goes_on"), [(4_096, True), (4_095, False)])
+def test_a_large_answer_pays_for_the_windows_that_it_takes(opened: int, *, goes_on: bool) -> None:
+    """Clients open the windows of a stream and of the connection by half of 65,535 and more."""
+    connection = started(SMALL)
+    received(connection, get())
+    assert connection.send_data(1, bytes(1 << 20)) == 65_535
+
+    def window(_: int) -> bytes:
+        connection.send_data(1, bytes(1 << 20))
+        connection.take_output()
+        return frames.window_update(0, opened) + frames.window_update(1, opened)
+
+    failed = _until_failed(connection, window, 2 * BURST)
+    assert failed == 2 * BURST if goes_on else failed < BURST
+
+
 def test_an_empty_piece_of_an_answer_pays_for_nothing() -> None:
     """Else an application that passes pieces on would pay for the empty ones of its peer."""
     connection = started(SMALL)

@@ -21,7 +21,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from penstock.wire.http2 import frames
-from penstock.wire.http2.control_frames import DRAIN_PING
+from penstock.wire.http2.control_frames import DRAIN_PING, WAKING_BYTES
 from penstock.wire.http2.hpack import Field
 from penstock.wire.http2.receiving import Http2Receiver
 from penstock.wire.http2.request_head import check_sent
@@ -134,10 +134,13 @@ class Http2Connection(Http2Receiver):
             self._blocked[stream] = state
             if taken <= 0:
                 return 0
+            if taken >= WAKING_BYTES:
+                # A large answer leaves window by window, each for two updates. Smaller pieces earn
+                # nothing: a peer that opens its windows by a few bytes at a time is of no use
+                # (CVE-2019-9511).
+                self._control.earn(USEFUL)
         else:
             if size:
-                # Not for a piece that was cut: a peer that opens its windows by a few bytes at a
-                # time is of no use (CVE-2019-9511).
                 self._control.earn(USEFUL)
             taken = size
         state.send_window -= taken
