@@ -63,7 +63,8 @@ class Http2Exchange:
         self._waiting: deque[bytes | memoryview] | None = None
         self._waiting_since = 0.0  #: monotonic s of the last byte that was taken
         self._last: tuple[Field, ...] | None = None  #: trailers that wait behind the rest
-        self._deferred: tuple[Field, ...] | None = None  #: a whole answer that waits for the socket
+        #: a whole answer that waits for the socket
+        self._deferred: tuple[tuple[Field, ...], tuple[Field, ...]] | None = None
 
     # For the door to define. None may raise, except that a bug ends the exchange.
 
@@ -109,10 +110,11 @@ class Http2Exchange:
             connection.machine.acknowledge(self.stream, flow_bytes)
             connection.flush_soon()
 
-    def send_head(self, fields: tuple[Field, ...]) -> None:
+    def send_head(self, fields: tuple[Field, ...], varying: tuple[Field, ...] = ()) -> None:
+        """`varying`: as in `Http2Connection.send_headers`."""
         connection = self.connection
         if connection is not None:
-            connection.machine.send_headers(self.stream, fields)
+            connection.machine.send_headers(self.stream, fields, varying)
             connection.flush_soon()
 
     def send(self, data: bytes) -> None:
@@ -156,7 +158,7 @@ class Http2Exchange:
         if data:
             self._wait(data)
 
-    def finish(self, fields: tuple[Field, ...]) -> None:
+    def finish(self, fields: tuple[Field, ...], varying: tuple[Field, ...] = ()) -> None:
         """A whole answer without a body."""
         connection = self.connection
         if connection is None:
@@ -164,10 +166,10 @@ class Http2Exchange:
         if connection.paused:
             # A client that asks and does not read must not fill memory with refusals: its stream
             # counts until it reads.
-            self._deferred = fields
+            self._deferred = fields, varying
             self.begin_waiting()
             return
-        connection.machine.send_headers(self.stream, fields, end=True)
+        connection.machine.send_headers(self.stream, fields, varying, end=True)
         connection.over(self)
 
     def drop_unsent(self) -> bool:
@@ -209,7 +211,7 @@ class Http2Exchange:
         if connection is None or connection.paused:
             return
         if self._deferred is not None:
-            self.finish(self._deferred)
+            self.finish(*self._deferred)
             return
         waiting = self._waiting
         if waiting is None:

@@ -31,6 +31,7 @@ from penstock.wire.http2.hpack import Field
 log = logging.getLogger(__name__)
 
 _HEAD: Final = b"HEAD"
+_LENGTH: Final = b"content-length"
 _CHUNKED: Final = 2  #: any value of `Call.started` that says yes
 
 
@@ -146,12 +147,12 @@ class Http2Call(Call):
             return
         self.finished = True
         self.drop_body()
-        length = (b"content-length", b"%d" % len(body))
-        fields: tuple[Field, ...] = (*stream.port.fields(head, self.number), length)
+        fields = stream.port.fields(head)
+        own = stream.port.request_id(self.number), (_LENGTH, b"%d" % len(body))
         if not body or self.method == _HEAD:
-            stream.finish(fields)
+            stream.finish(fields, own)
             return
-        stream.send_head(fields)
+        stream.send_head(fields, own)
         stream.send_last(body)
 
     def start(self, head: bytes, *, length: int | None = None) -> None:
@@ -159,10 +160,11 @@ class Http2Call(Call):
         if stream is None or self.started:
             return
         self.started = _CHUNKED
-        fields = stream.port.fields(head, self.number)
+        fields = stream.port.fields(head)
+        own: tuple[Field, ...] = (stream.port.request_id(self.number),)
         if length is not None:
-            fields = (*fields, (b"content-length", b"%d" % length))
-        stream.send_head(fields)
+            own = (*own, (_LENGTH, b"%d" % length))
+        stream.send_head(fields, own)
 
     def start_without_body(self, head: bytes) -> None:
         stream = self._stream()
@@ -170,7 +172,7 @@ class Http2Call(Call):
             return
         self.finished = True
         self.drop_body()
-        stream.finish(stream.port.fields(head, self.number))
+        stream.finish(stream.port.fields(head), (stream.port.request_id(self.number),))
 
     def send(self, chunk: bytes) -> None:
         stream = self._stream()

@@ -11,7 +11,7 @@ import logging
 from penstock.gateway.http2.connection import Http2Protocol
 from penstock.gateway.http2.exchange import Http2Carrier, Http2Exchange
 from penstock.gateway.http2.http_port import HttpPort
-from penstock.gateway.http2.http_requests import HttpRequestStream
+from penstock.gateway.http2.http_requests import HttpRequestStream, KnownRequests
 from penstock.wire.http2.events import RequestReceived
 from penstock.wire.http2.frames import ENHANCE_YOUR_CALM
 
@@ -21,17 +21,18 @@ log = logging.getLogger(__name__)
 class HttpOverHttp2(Http2Protocol):
     """The protocol of a client that speaks HTTP/2 (see `OpenConnection`)."""
 
-    __slots__ = ("_block_since", "_held", "_port")
+    __slots__ = ("_block_since", "_held", "_known", "_port")
 
     def __init__(self, port: HttpPort) -> None:
         super().__init__(port, self._open)
         self._port = port
+        self._known = KnownRequests()
         self._held = 0  #: bytes of the budget
         self._block_since: float | None = None  #: monotonic s; None: no header block is unfinished
 
     def _open(self, connection: Http2Carrier, request: RequestReceived) -> Http2Exchange:
         stream = HttpRequestStream(connection, request, self._port)
-        stream.read_head()
+        stream.read_head(self._known)
         return stream
 
     def data_received(self, data: bytes) -> None:

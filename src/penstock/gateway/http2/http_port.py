@@ -43,10 +43,10 @@ class HttpPort:
         )
         self.monotonic = listener.monotonic
         self.head_timeout_s = limits.head_timeout_s
-        self._heads: dict[bytes, tuple[Field, ...]] = {}
+        self._heads: dict[bytes, tuple[Field, ...]] = {}  #: while the date is the same
         self._common_head = b""
-        self._common: tuple[Field, ...] = ()
-        self._request_id_prefix = b""
+        self._common: list[Field] = []
+        self._request_id: Field = b"", b""  #: of no request: the beginning of all ids
 
     # For connections
 
@@ -82,26 +82,24 @@ class HttpPort:
 
     # Heads of answers
 
-    def fields(self, head: bytes, number: int) -> tuple[Field, ...]:
-        """The fields of an answer's head, with those that all answers have.
+    def fields(self, head: bytes) -> tuple[Field, ...]:
+        """The fields of an answer's head, as doors write it: status line and header lines.
 
-        Args:
-            head: status line and header lines, as doors write them.
-            number: the request's.
+        Date and server are among them, and `request_id` comes behind them.
         """
-        fields = self._heads.get(head)
-        if fields is None:
-            fields = self._learn(head)
         if self._common_head is not self.http.common_head:
             self._common_head = self.http.common_head
-            *common, (_, self._request_id_prefix) = _fields(self._common_head)
-            self._common = tuple(common)
-        request_id = self._request_id_prefix + b"%012x" % number
-        return (*fields, *self._common, (b"x-amzn-requestid", request_id))
+            *self._common, self._request_id = _fields(self._common_head)
+            self._heads.clear()
+        return self._heads.get(head) or self._learn(head)
+
+    def request_id(self, number: int) -> Field:
+        name, prefix = self._request_id
+        return name, prefix + b"%012x" % number
 
     def _learn(self, head: bytes) -> tuple[Field, ...]:
         status, _, rest = head.partition(b"\r\n")
-        fields = ((b":status", status.split(b" ", 2)[1]), *_fields(rest))
+        fields = ((b":status", status.split(b" ", 2)[1]), *_fields(rest), *self._common)
         if len(head) <= _HEAD_BYTES_MAX:
             if len(self._heads) >= _HEADS_MAX:
                 self._heads.clear()

@@ -9,13 +9,20 @@ so a client can send no more than its windows. Trailers are ignored.
 from __future__ import annotations
 
 import logging
-from typing import Final, cast
+from collections.abc import Sequence
+from typing import Final, NamedTuple, cast
 
 from penstock.core.request.head_check import FIELDS_MAX, HOST
 from penstock.errors import InternalError, PenstockError
 from penstock.gateway.dispatch import refusals
 from penstock.gateway.http.call import ClientConnection, Door
-from penstock.gateway.http.listener_state import ACCEPT, CONTENT_LENGTH, CONTENT_TYPE, EXPECT
+from penstock.gateway.http.listener_state import (
+    ACCEPT,
+    CONTENT_LENGTH,
+    CONTENT_TYPE,
+    EXPECT,
+    ListenerState,
+)
 from penstock.gateway.http2.exchange import Http2Carrier
 from penstock.gateway.http2.http_answers import Http2Call, HttpAnswerStream
 from penstock.gateway.http2.http_port import HttpPort
@@ -24,23 +31,67 @@ from penstock.wire.http2.events import RequestReceived
 log = logging.getLogger(__name__)
 
 _CONTINUE: Final = ((b":status", b"100"),)
+_KNOWN_MAX: Final = 32  #: heads; `wire/http2` keeps as many
 _FIELD_LINE_BYTES: Final = 4  #: what a line of HTTP/1.1 has besides a name and its value
+
+
+class HttpRequestHead(NamedTuple):
+    """What this class and doors use of a head."""
+
+    request: RequestReceived  #: the first that had it
+    headers: Sequence[tuple[bytes, bytes]]  #: with the host among them, which a signature covers
+    content_type: bytes | None
+    accept: bytes | None
+    rare: dict[bytes, bytes] | None
+    declared: int  #: the Content-Length, 0 if there is none
+    door: Door
+
+
+class KnownRequests:
+    """Heads of one connection that were found right, to be looked up when they come again.
+
+    As `gateway/http/known_heads.py`: what a head passed depends only on itself and on fixed
+    settings. `wire/http2` hands the same objects on for the same block, so they are compared by
+    identity. A server that asks for credentials keeps no heads.
+    """
+
+    __slots__ = ("_heads",)
+
+    def __init__(self) -> None:
+        self._heads: dict[int, HttpRequestHead] = {}  #: by the identity of their fields
+
+    def find(self, request: RequestReceived) -> HttpRequestHead | None:
+        head = self._heads.get(id(request.fields))
+        if head is None:
+            return None
+        _, method, path, authority, _, fields, _ = head.request
+        same = (
+            fields is request.fields
+            and path is request.path
+            and method is request.method
+            and authority is request.authority
+        )
+        return head if same else None
+
+    def keep(self, head: HttpRequestHead) -> None:
+        if len(self._heads) >= _KNOWN_MAX:
+            self._heads.clear()
+        self._heads[id(head.request.fields)] = head
 
 
 class HttpRequestStream(HttpAnswerStream):
     """A request and its answer. `read_head` comes first."""
 
     __slots__ = (
-        "_accept", "_account", "_body", "_buffer", "_content_type", "_held", "_listed", "_rare",
-        "_received", "_request", "_since",
+        "_account", "_body", "_buffer", "_head", "_held", "_listed", "_received", "_request",
+        "_since",
     )  # fmt: skip
+
+    _head: HttpRequestHead
 
     def __init__(self, connection: Http2Carrier, request: RequestReceived, port: HttpPort) -> None:
         super().__init__(connection, request.stream, port)
         self._request = request
-        self._content_type: bytes | None = None
-        self._accept: bytes | None = None
-        self._rare: dict[bytes, bytes] | None = None
         self._body = b""
         self._buffer: bytearray | None = None
         self._held = 0  #: bytes of the budget
@@ -48,45 +99,30 @@ class HttpRequestStream(HttpAnswerStream):
         self._account = ""
         self._since = self._received = connection.received
 
-    def read_head(self) -> None:
+    def read_head(self, known: KnownRequests) -> None:
         """Refuses what the head alone decides."""
-        request = self._request
-        if len(request.fields) > FIELDS_MAX:
-            self._refuse(refusals.fields_too_many(FIELDS_MAX))
-            return
-        declared = self._read_fields()
-        error = self._head_error(declared)
-        if error is not None:
-            self._refuse(error)
-        elif self._rare is not None and EXPECT in self._rare:
-            self._expect(self._rare[EXPECT])
+        request, listener = self._request, self.listener
+        head = known.find(request)
+        if head is None:
+            if len(request.fields) > FIELDS_MAX:
+                self._head = _read(request._replace(fields=()), listener)
+                self._refuse(refusals.fields_too_many(FIELDS_MAX))
+                return
+            self._head = head = _read(request, listener)
+            error = self._head_error(head)
+            if error is not None:
+                self._refuse(error)
+                return
+            if head.rare is not None:
+                if EXPECT in head.rare:
+                    self._expect(head.rare[EXPECT])
+            elif listener.authenticator is None:
+                known.keep(head)
+        self._head = head
+        if head.declared and not listener.may_have_room(head.declared, self.peer):
+            self._refuse(refusals.memory_full())
 
-    def _read_fields(self) -> int:
-        """Keeps what this class or a door reads; the Content-Length, 0 if there is none."""
-        listener = self.listener
-        known = listener.fields
-        declared = 0
-        for name, value in self._request.fields:
-            try:
-                field = known[name]
-            except KeyError:
-                field = listener.learn_field(name)
-            if field is None or field is HOST:
-                continue
-            if field is CONTENT_TYPE:
-                self._content_type = value
-            elif field is ACCEPT:
-                self._accept = value
-            elif field is CONTENT_LENGTH:
-                declared = int(value)  # digits alone: RFC 9113 has it checked by `wire/http2`
-            else:
-                if self._rare is None:
-                    self._rare = {}
-                before = self._rare.get(field)
-                self._rare[field] = value if before is None else before + b"," + value
-        return declared
-
-    def _head_error(self, declared: int) -> PenstockError | None:
+    def _head_error(self, head: HttpRequestHead) -> PenstockError | None:
         listener = self.listener
         limits = listener.limits
         _, method, path, authority, _, fields, _ = self._request
@@ -96,25 +132,16 @@ class HttpRequestStream(HttpAnswerStream):
             return refusals.head_too_large(limits)
         if not path:
             return refusals.connect_unserved()
-        rare = self._rare or {}
+        rare = head.rare or {}
         known_host = authority if authority in listener.head_check.known_hosts else None
         if known_host is None and authority:
             rare = {**rare, HOST: authority}
         error = listener.head_check.error(method, path, "1.1", known_host, rare)
-        if error is None and declared > listener.body_bytes_max_least:
-            error = self._body_error(declared)
+        if error is None and head.declared > listener.body_bytes_max_least:
+            error = self._body_error(head.declared)
         if error is None and listener.authenticator is not None:
-            error = listener.head_error(method, path, self._headers())
-        if error is None and declared and not listener.may_have_room(declared, self.peer):
-            error = refusals.memory_full()
+            error = listener.head_error(method, path, head.headers)
         return error
-
-    def _headers(self) -> tuple[tuple[bytes, bytes], ...]:
-        """As HTTP/1.1 has them: with the host among them, which a signature covers."""
-        _, _, _, authority, _, fields, _ = self._request
-        if not authority or any(name == HOST for name, _ in fields):
-            return fields
-        return ((HOST, authority), *fields)
 
     def _body_error(self, size: int) -> PenstockError | None:
         """The refusal of a body that is larger than its door takes."""
@@ -205,28 +232,24 @@ class HttpRequestStream(HttpAnswerStream):
             call.front_door.refuse(call, error)
 
     def _new_call(self) -> Http2Call:
-        listener = self.listener
-        request = self._request
-        door: Door = listener.fallback
-        for prefix, candidate in listener.doors:
-            if request.path.startswith(prefix):
-                door = candidate
-                break
+        request, _, content_type, accept, rare, _, door = self._head
         body = self._body if self._buffer is None else bytes(self._buffer)
         self._body, self._buffer = b"", None
         held, self._held = self._held, 0
+        ids = self.listener.ids
+        ids.count = number = ids.count + 1
         self.call = call = Http2Call(
             # It has all of one but the order of answers, which only other calls use.
             cast(ClientConnection, self),
             request.method,
             request.path,
-            self._headers(),
+            self._head.headers,
             body,
-            listener.ids.next(),
+            number,
             self._received,
-            self._content_type,
-            self._accept,
-            self._rare,
+            content_type,
+            accept,
+            rare,
             b"",
             door,
             held,
@@ -261,3 +284,39 @@ class HttpRequestStream(HttpAnswerStream):
     def on_gone(self) -> None:
         self._drop()
         super().on_gone()
+
+
+def _read(request: RequestReceived, listener: ListenerState) -> HttpRequestHead:
+    """What a head says. It is not checked yet."""
+    content_type: bytes | None = None
+    accept: bytes | None = None
+    rare: dict[bytes, bytes] | None = None
+    declared = 0
+    headers = request.fields
+    if request.authority and not any(name == HOST for name, _ in headers):
+        headers = ((HOST, request.authority), *headers)
+    known = listener.fields
+    for name, value in request.fields:
+        try:
+            field = known[name]
+        except KeyError:
+            field = listener.learn_field(name)
+        if field is None or field is HOST:
+            continue
+        if field is CONTENT_TYPE:
+            content_type = value
+        elif field is ACCEPT:
+            accept = value
+        elif field is CONTENT_LENGTH:
+            declared = int(value)  # digits alone: `wire/http2` checks it
+        else:
+            if rare is None:
+                rare = {}
+            before = rare.get(field)
+            rare[field] = value if before is None else before + b"," + value
+    door: Door = listener.fallback
+    for prefix, candidate in listener.doors:
+        if request.path.startswith(prefix):
+            door = candidate
+            break
+    return HttpRequestHead(request, headers, content_type, accept, rare, declared, door)

@@ -22,7 +22,7 @@ from typing import Final
 
 from penstock.wire.http2 import frames
 from penstock.wire.http2.control_frames import DRAIN_PING, WAKING_BYTES
-from penstock.wire.http2.hpack import Field
+from penstock.wire.http2.hpack import Field, unindexed
 from penstock.wire.http2.receiving import Http2Receiver
 from penstock.wire.http2.request_head import check_sent
 from penstock.wire.http2.spec import Http2Spec
@@ -86,10 +86,18 @@ class Http2Connection(Http2Receiver):
 
     # Answers
 
-    def send_headers(self, stream: int, fields: Iterable[Field], *, end: bool = False) -> None:
+    def send_headers(
+        self,
+        stream: int,
+        fields: Iterable[Field],
+        varying: Iterable[Field] = (),
+        *,
+        end: bool = False,
+    ) -> None:
         """The head of an answer (8.3.2): `:status` first, names in lower case.
 
-        An interim one (1xx) may precede it. A tuple that is sent often costs the least.
+        An interim one (1xx) may precede it. A tuple that is sent often costs the least; what
+        differs each time comes behind it in `varying`, and must be right: it isn't checked.
         Raises ValueError: a name or a value that can't be sent (line ends, upper case, fields of
         HTTP/1.1 connections); nothing was sent then.
         """
@@ -102,6 +110,8 @@ class Http2Connection(Http2Receiver):
         if block is None:
             check_sent(fields)
             block = self._encoder.encode(fields)
+        for name, value in varying:
+            block += unindexed(name, value)
         flags = frames.END_STREAM if end else 0
         if len(block) <= self._peer_frame_bytes_max:
             head = frames.HEAD.pack(

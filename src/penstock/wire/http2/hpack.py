@@ -11,6 +11,7 @@ the bound of a decoded list holds for a block of one-byte references as well.
 from __future__ import annotations
 
 from collections import deque
+from functools import lru_cache
 from typing import Final
 
 from penstock.wire.http2.huffman import huffman_decoded
@@ -319,6 +320,27 @@ class HpackEncoder:
             field = self._entries.popleft()
             del self._places[field]
             self._table_bytes -= len(field[0]) + len(field[1]) + FIELD_BYTES
+
+
+def unindexed(name: bytes, value: bytes) -> bytes:
+    """The end of a block: a field that differs each time, and is kept in no table (6.2.2)."""
+    size = len(value)
+    if size < 0x7F:
+        return _name_unindexed(name) + size.to_bytes() + value
+    block = bytearray()
+    _put_integer(block, 0x00, 0x7F, size)
+    return b"".join((_name_unindexed(name), block, value))
+
+
+@lru_cache(maxsize=64)
+def _name_unindexed(name: bytes) -> bytes:
+    block = bytearray()
+    index = _STATIC_NAME_INDEX.get(name, 0)
+    _put_integer(block, 0x00, 0x0F, index)
+    if not index:
+        _put_integer(block, 0x00, 0x7F, len(name))
+        block += name
+    return bytes(block)
 
 
 def _put_integer(block: bytearray, pattern: int, prefix: int, value: int) -> None:
