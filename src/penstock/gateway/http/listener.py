@@ -129,7 +129,11 @@ class HttpListener(ListenerState):
         self.now = now = self.monotonic()
         self.date_head()
         for connection in list(self.connections):
-            connection.check(now)
+            try:
+                connection.check(now)
+            except Exception:  # a bug of one must not end the timer of all
+                log.exception("checking a connection failed: it is cut")
+                connection.abort()
         self._bound_unread()
         limits = self.limits
         shortest_s = min(limits.head_timeout_s, limits.body_timeout_s, limits.keep_alive_s)

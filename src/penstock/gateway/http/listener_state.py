@@ -243,7 +243,10 @@ class ListenerState:
     def _flush(self) -> None:
         unflushed, self._unflushed = self._unflushed, []
         for flush in unflushed:
-            flush()
+            try:
+                flush()
+            except Exception:  # a bug of one connection must not keep back what others have made
+                log.exception("writing to a client failed")
 
     def learn_field(self, name: bytes) -> bytes | None:
         """The name for a header as it was spelled on the wire; the spelling is remembered."""

@@ -74,7 +74,7 @@ class HttpOverHttp2(Http2Protocol):
         self._let_go()
         self._block_since = None
         self.machine.go_away(ENHANCE_YOUR_CALM, words)
-        self._flush()
+        self.flush()
         self._transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:

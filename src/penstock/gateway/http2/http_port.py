@@ -7,7 +7,6 @@ protocol a client speaks.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from typing import Final
 
 from penstock.core.request.head_check import FIELDS_MAX
@@ -56,8 +55,8 @@ class HttpPort:
     def forget(self, connection: HeldConnection) -> None:
         self.http.forget(connection)
 
-    def flush_soon(self, flush: Callable[[], None]) -> None:
-        self.http.flush_soon(flush)
+    def flush_soon(self, connection: HeldConnection) -> None:
+        self.http.flush_soon(connection.flush)
 
     # Memory for bodies
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from typing import Protocol
 
 from penstock.clock import Clock
@@ -60,8 +61,8 @@ class Http2Shared(Protocol):
 
     def forget(self, connection: HeldConnection) -> None: ...
 
-    def flush_soon(self, flush: Callable[[], None]) -> None:
-        """`flush` is called at the end of this turn of the loop."""
+    def flush_soon(self, connection: HeldConnection) -> None:
+        """It is flushed at the end of this turn of the loop."""
 
     def take(self, sender: BodySender, size: int) -> bool:
         """Takes memory for a part of a body. False: there is no room."""
