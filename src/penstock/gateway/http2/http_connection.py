@@ -102,6 +102,8 @@ class HttpOverHttp2(Http2Protocol):
         if since is not None and now - since >= self.listener.head_timeout_s:
             self._give_up("a header block took too long")
             return
+        if self.machine.cut_lingering(now):
+            self.flush_soon()
         super().check(now)
 
     def stop(self) -> None:

@@ -16,6 +16,7 @@ from penstock.core.request.head_check import FIELDS_MAX, HOST
 from penstock.errors import InternalError, PenstockError
 from penstock.gateway.dispatch import refusals
 from penstock.gateway.http.call import ClientConnection, Door
+from penstock.gateway.http.connection import LINGER_S_MAX
 from penstock.gateway.http.listener_state import (
     ACCEPT,
     CONTENT_LENGTH,
@@ -261,6 +262,8 @@ class HttpRequestStream(HttpAnswerStream):
         if self.call is not None or self.connection is None:
             return
         self._drop()
+        machine = self.connection.machine
+        machine.linger(self.stream, until=self.port.monotonic() + LINGER_S_MAX)
         call = self._new_call()
         if call.url:
             call.front_door.refuse(call, error)

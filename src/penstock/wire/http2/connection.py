@@ -29,6 +29,8 @@ from penstock.wire.http2.spec import Http2Spec
 from penstock.wire.http2.state import ENDED, RESET_BY_US, USEFUL, Http2Stream
 
 _PING_BYTES: Final = 8
+#: Of a request behind its complete answer, as over HTTP/1.1 (`LINGER_BYTES_MAX`).
+DISCARDED_BYTES_MAX: Final = 64 << 20
 
 
 class Http2Connection(Http2Receiver):
@@ -102,7 +104,7 @@ class Http2Connection(Http2Receiver):
         HTTP/1.1 connections); nothing was sent then.
         """
         state = self._streams.get(stream)
-        if state is None:
+        if state is None or state.discards >= 0:
             return
         if type(fields) is not tuple:
             fields = tuple(fields)
@@ -136,7 +138,7 @@ class Http2Connection(Http2Receiver):
         """
         state = self._streams.get(stream)
         size = len(data)
-        if state is None:
+        if state is None or state.discards >= 0:
             return size
         taken = min(state.send_window, self._connection_send_window)
         if taken < size > 0:  # an empty piece needs no window (6.9)
@@ -178,9 +180,34 @@ class Http2Connection(Http2Receiver):
             self._output.append(frames.rst_stream(stream, code))
             self._close(state, RESET_BY_US)
 
+    def linger(self, stream: int, *, until: float) -> None:
+        """The answer that follows is complete before the request is, and its client may read it
+        only later, or loses it to a reset that comes at the same time (curl 7.88): until then, in
+        monotonic s, the rest of the request is thrown away. `cut_lingering` looks at the time."""
+        state = self._streams.get(stream)
+        if state is not None and not state.ended:
+            self._lingering[stream] = until
+
+    def cut_lingering(self, now: float) -> bool:
+        """Resets streams that have lingered long enough; call it now and then. False: none."""
+        late = [
+            stream
+            for stream, until in self._lingering.items()
+            if now >= until and self._streams[stream].discards >= 0
+        ]
+        for stream in late:
+            self.reset(stream, frames.NO_ERROR)
+        return bool(late)
+
     def _end(self, state: Http2Stream) -> None:
         if state.ended:
             self._close(state, ENDED)
+        elif state.id in self._lingering:
+            state.answered = True
+            state.discards = DISCARDED_BYTES_MAX
+            self._give_back(state.unacknowledged)
+            self._open_window(state, state.unacknowledged)
+            state.unacknowledged = 0
         else:
             self._output.append(frames.rst_stream(state.id, frames.NO_ERROR))  # 8.1
             self._close(state, RESET_BY_US)
@@ -211,11 +238,7 @@ class Http2Connection(Http2Receiver):
         assert state.unacknowledged >= 0, "acknowledged more than was received"
         self._give_back(flow_bytes)
         if not state.ended:
-            state.consumed += flow_bytes
-            if state.consumed * 2 >= self._spec.stream_window_bytes:
-                self._output.append(frames.window_update(stream, state.consumed))
-                state.receive_window += state.consumed
-                state.consumed = 0
+            self._open_window(state, flow_bytes)
 
     # The connection
 

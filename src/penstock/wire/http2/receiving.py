@@ -145,6 +145,9 @@ class Http2Receiver(Http2ControlFrames):
             return
         ended = flags & frames.END_STREAM != 0
         size = end - begin
+        if stream.discards >= 0:
+            self._discard(stream, flow_bytes, ended=ended)
+            return
         if size:
             self._control.earn(USEFUL)
         elif not ended:
@@ -157,6 +160,21 @@ class Http2Receiver(Http2ControlFrames):
                 return
         stream.ended = ended
         events.append(DataReceived(ident, data[begin:end], flow_bytes, ended))
+
+    def _discard(self, stream: Http2Stream, flow_bytes: int, *, ended: bool) -> None:
+        """The rest of a request whose answer is complete. A client that sends all of it before it
+        reads the answer must have the windows for it."""
+        if ended:
+            self._close(stream, ENDED)
+            return
+        stream.discards -= max(flow_bytes, 1)  # an empty frame must not be free
+        if stream.discards < 0:
+            self._output.append(frames.rst_stream(stream.id, frames.NO_ERROR))
+            self._close(stream, RESET_BY_US)
+            return
+        stream.unacknowledged -= flow_bytes
+        self._give_back(flow_bytes)
+        self._open_window(stream, flow_bytes)
 
     def _on_stray_data(self, ident: int, flow_bytes: int, events: list[Http2Event]) -> None:
         """On a stream that takes no data. It counts for the connection all the same (6.9)."""
@@ -266,6 +284,9 @@ class Http2Receiver(Http2ControlFrames):
         fields = self._heads.trailers(block)
         if not ends:
             raise MalformedRequest("trailers that do not end the stream")  # 8.1
+        if stream.discards >= 0:
+            self._close(stream, ENDED)
+            return
         if stream.length_left > 0:
             raise MalformedRequest("a body that is shorter than its content-length")  # 8.1.1
         stream.ended = True

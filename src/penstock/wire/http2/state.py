@@ -2,7 +2,8 @@
 
 A stream here is open, or its request is complete (`ended`: half-closed by the client), or it is
 gone: once our side has ended it, nothing is left to do. A client that was still sending gets
-RST_STREAM with NO_ERROR then (RFC 9113, 8.1), so no stream stays half open behind its answer.
+RST_STREAM with NO_ERROR then (RFC 9113, 8.1), so no stream stays half open behind its answer. The
+exception is a stream that was told to `linger`: what still comes is thrown away for a while first.
 
 Of streams that are gone, the last few hundred are remembered by how they ended, since frames may
 still be on their way to those that we reset (5.1).
@@ -44,8 +45,8 @@ class PeerFault(Exception):
 
 class Http2Stream:
     __slots__ = (
-        "answered", "consumed", "ended", "id", "length_left", "receive_window", "send_window",
-        "unacknowledged",
+        "answered", "consumed", "discards", "ended", "id", "length_left", "receive_window",
+        "send_window", "unacknowledged",
     )  # fmt: skip
 
     def __init__(
@@ -54,6 +55,8 @@ class Http2Stream:
         self.id = ident
         self.ended = ended  #: the client has sent END_STREAM
         self.answered = False  #: a piece of the answer's body was sent
+        #: bytes of the request that may still come behind the complete answer; -1 = it isn't
+        self.discards = -1
         self.send_window = send_window  #: bytes; below zero after a change of settings (6.9.2)
         self.receive_window = receive_window  #: bytes that the client may still send
         self.unacknowledged = 0  #: bytes received that the application has not yet consumed
@@ -67,7 +70,8 @@ class Http2State:
     __slots__ = (
         "_accepted_max", "_blocked", "_connection_send_window", "_consumed", "_continued",
         "_continued_ends", "_continued_stream", "_control", "_draining", "_encoder", "_expected",
-        "_failed", "_fragments", "_gone", "_gone_before", "_heads", "_last_stream", "_needed",
+        "_failed", "_fragments", "_gone", "_gone_before", "_heads", "_last_stream", "_lingering",
+        "_needed",
         "_now", "_output", "_peer_frame_bytes_max", "_peer_window_bytes", "_receive_window",
         "_replies_bytes", "_resets", "_rest", "_spec", "_streams",
     )  # fmt: skip
@@ -79,6 +83,8 @@ class Http2State:
         self._control = FloodAllowance(
             spec.control_frames_burst, spec.control_frames_per_s, now=now
         )
+        #: streams whose answer may end before the request: until when, in monotonic s
+        self._lingering: dict[int, float] = {}
         self._resets = FloodAllowance(spec.resets_burst, spec.resets_per_s, now=now)
         self._encoder = HpackEncoder()
         self._heads = HeadReader(spec.header_list_bytes_max)
@@ -143,12 +149,22 @@ class Http2State:
             self._receive_window += self._consumed
             self._consumed = 0
 
+    def _open_window(self, stream: Http2Stream, count: int) -> None:
+        """Opens a stream's window again, by half of it at once."""
+        stream.consumed += count
+        if stream.consumed * 2 >= self._spec.stream_window_bytes:
+            self._output.append(frames.window_update(stream.id, stream.consumed))
+            stream.receive_window += stream.consumed
+            stream.consumed = 0
+
     def _close(self, stream: Http2Stream, how: int) -> None:
         """Forgets a stream; what it did not consume will never be, and goes back."""
         ident = stream.id
         del self._streams[ident]
         if self._blocked:
             self._blocked.pop(ident, None)
+        if self._lingering:
+            self._lingering.pop(ident, None)
         self._remember(ident, how)
         if stream.unacknowledged:
             self._give_back(stream.unacknowledged)
@@ -181,6 +197,7 @@ class Http2State:
         last_stream = min(self._last_stream, self._accepted_max)  # which only sinks (6.8)
         self._output.append(frames.go_away(last_stream, code, words.encode()))
         self._streams.clear()
+        self._lingering.clear()
         self._blocked.clear()
         self._rest.clear()
         self._continued.clear()
