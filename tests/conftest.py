@@ -55,6 +55,7 @@ SKIPS_ALLOWED: dict[str, tuple[str, ...]] = {
         r"there is no C compiler",
         r"needs a C\+\+ compiler",
         r"there is no Chromium",
+        r"curl is not here, or was built without HTTP/2",
         r"promtool \(Debian's package prometheus\) is missing",
         r"PostgreSQL's initdb and postgres are not on PATH",
         r"PostgreSQL can't run as root, and there is no other user",

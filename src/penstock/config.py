@@ -40,7 +40,9 @@ class ListenConfig:
     """Where the server listens, and who may come in."""
 
     host: str = "127.0.0.1"  #: the default is loopback, which needs no credentials
-    port: _Port = 8080  #: HTTP: AWS, Open Inference Protocol, OpenAI, admin; 0 = any free port
+    port: _Port = (
+        8080  #: HTTP/1.1 and HTTP/2: AWS, Open Inference Protocol, OpenAI, admin; 0 = any free port
+    )
     grpc_port: _Port = 8081  #: Open Inference Protocol over gRPC; 0 = any free port
     # One per four cores: more would take processor time from models.
     #: processes that share the ports; 0 = chosen by the machine's cores

@@ -18,7 +18,7 @@ from penstock.core.request.body_budget import BodyBudget
 from penstock.core.request.host_gate import HostGate
 from penstock.gateway.http.call import Call, Door
 from penstock.gateway.http.connection import HttpConnection
-from penstock.gateway.http.listener import HttpListener
+from penstock.gateway.http_server.listener import HttpServerListener
 from penstock.gateway.request_id import RequestIds
 
 
@@ -119,7 +119,7 @@ class ByHand:
         self.clock = ManualClock(monotonic_s=1000.0)
         self.door = ScriptedDoor()
         self.fallback = ScriptedDoor()
-        self.listener = HttpListener(
+        self.listener = HttpServerListener(
             limits=LimitConfig(**limits),
             clock=self.clock,
             ids=RequestIds(PREFIX),

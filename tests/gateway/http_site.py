@@ -17,8 +17,8 @@ from penstock.core.request.host_gate import HostGate
 from penstock.errors import CallerError, PenstockError
 from penstock.gateway.http.asgi import AsgiDoor
 from penstock.gateway.http.call import Call, status_line
-from penstock.gateway.http.listener import HttpListener
 from penstock.gateway.http.shared_port import SharedPort
+from penstock.gateway.http_server.listener import HttpServerListener
 from penstock.gateway.request_id import RequestIds
 from penstock.wire.aws.errors import AwsError
 
@@ -88,7 +88,7 @@ application.waiting = 0  # type: ignore[attr-defined]
 
 
 class HttpSite:
-    def __init__(self, listener: HttpListener, door: ScriptedDoor, port: int) -> None:
+    def __init__(self, listener: HttpServerListener, door: ScriptedDoor, port: int) -> None:
         self.listener = listener
         self.door = door
         self.port = port
@@ -112,7 +112,7 @@ async def site(
 ) -> AsyncIterator[HttpSite]:
     """`kept`: the port that it listens at, which outlives it."""
     door = ScriptedDoor()
-    listener = HttpListener(
+    listener = HttpServerListener(
         limits=LimitConfig(**limits),
         clock=SystemClock(),
         ids=RequestIds(PREFIX),

@@ -23,7 +23,7 @@ from penstock.errors import CallerError, PenstockError
 from penstock.gateway.dispatch.dispatcher import Dispatcher
 from penstock.gateway.dispatch.invocation import Invocation
 from penstock.gateway.http.call import Call, status_line
-from penstock.gateway.http.server import GatewayServer, tls_context
+from penstock.gateway.http_server.server import GatewayServer, tls_context
 from penstock.gateway.request_id import RequestIds
 from penstock.gateway.timers import LoopTimers
 from penstock.wire.frames import Reply

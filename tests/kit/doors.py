@@ -29,7 +29,7 @@ from penstock.config import LimitConfig, ListenConfig
 from penstock.core.request.body_budget import BodyBudget
 from penstock.core.request.forwarded_headers import HeaderForwarding
 from penstock.gateway.dispatch.dispatcher import Dispatcher
-from penstock.gateway.http.server import GatewayServer
+from penstock.gateway.http_server.server import GatewayServer
 from penstock.gateway.request_id import RequestIds
 from penstock.gateway.timers import LoopTimers
 from penstock.gateway.traffic_loads import TrafficLoads

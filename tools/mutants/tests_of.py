@@ -25,10 +25,16 @@ _AWS = tuple(
 _HPACK = ("wire/test_http2_hpack.py", "wire/test_http2_oracle.py")
 _HTTP2 = (
     "wire/test_http2_connection.py",
+    "wire/test_http2_early_answers.py",
     "wire/test_http2_floods.py",
     "wire/test_http2_oracle.py",
 )
 _HTTP2_DRIVER = ("gateway/test_http2_listener_state.py", "gateway/test_http2_protocol.py")
+_HTTP_OVER_HTTP2 = (
+    "gateway/test_http2_answers.py",
+    "gateway/test_http2_requests.py",
+    "api/test_doors_over_http2.py",
+)
 _HTTP = (
     "gateway/test_answer_pipeline.py",
     "gateway/test_asgi.py",
@@ -413,7 +419,13 @@ TESTS_OF: dict[str, tuple[str, ...]] = {
         "gateway/test_retries.py",
     ),
     "gateway/dispatch/retries.py": (*_DISPATCH, "core/test_core_retry.py"),
-    "gateway/http/server.py": ("gateway/test_server.py",),
+    "gateway/http/first_bytes.py": ("gateway/test_http2_requests.py", "gateway/test_http_tls.py"),
+    "gateway/http_server/server.py": ("gateway/test_server.py",),
+    "gateway/http_server/listener.py": _HTTP_OVER_HTTP2,
+    "gateway/http2/http_answers.py": _HTTP_OVER_HTTP2,
+    "gateway/http2/http_connection.py": (*_HTTP_OVER_HTTP2, "gateway/test_http_tls.py"),
+    "gateway/http2/http_port.py": _HTTP_OVER_HTTP2,
+    "gateway/http2/http_requests.py": _HTTP_OVER_HTTP2,
     "gateway/dispatch/streaming.py": ("gateway/test_stream_seen.py", *_DISPATCH),
     "core/batching/sequences.py": ("core/test_core_sequences.py",),
     "core/request/shared_regions.py": ("core/test_core_shared_regions.py",),

@@ -32,8 +32,8 @@ from penstock.fleet.base import Fleet, PlatformAccess
 from penstock.fleet.local import runtime_dir_for
 from penstock.fleet.machine import this_machine
 from penstock.gateway.dispatch.link import FrameLink
-from penstock.gateway.http.server import tls_context
 from penstock.gateway.http.shared_port import SharedPort
+from penstock.gateway.http_server.server import tls_context
 from penstock.gateway.timers import LoopTimers
 from penstock.metrics.counts.registry import MetricRegistry
 from penstock.metrics.page.pages import MetricPages

@@ -44,10 +44,10 @@ from penstock.core.request.host_gate import gate_for
 from penstock.core.servers.election import LeaderObserved
 from penstock.errors import NotNowError
 from penstock.gateway.http.asgi import AsgiApp, AsgiDoor, Message, Scope
-from penstock.gateway.http.listener import HttpListener
 from penstock.gateway.http.proxy import ProxyApp, Receive, Send
-from penstock.gateway.http.server import tls_context
 from penstock.gateway.http.shared_port import SharedPort
+from penstock.gateway.http_server.listener import HttpServerListener
+from penstock.gateway.http_server.server import tls_context
 from penstock.gateway.request_id import RequestIds
 from penstock.jobs.transform.records import JobRecord
 from penstock.metrics.page.pages import StandbyPage
@@ -203,7 +203,7 @@ class Standby:
             leader = LeaderProxy(
                 lambda: self._leadership.seen, self._app(aws), trusted=listen.tls_cert
             )
-            listener = HttpListener(
+            listener = HttpServerListener(
                 limits=config.limits,
                 clock=self._clock,
                 ids=self._ids,

@@ -38,7 +38,7 @@ from penstock.gateway.channel.messages import Json
 from penstock.gateway.dispatch.dispatcher import Dispatcher
 from penstock.gateway.http.asgi import AsgiApp
 from penstock.gateway.http.call import Call
-from penstock.gateway.http.server import GatewayServer
+from penstock.gateway.http_server.server import GatewayServer
 from penstock.gateway.traffic_loads import TrafficLoads
 
 #: s. The requests are done when the gRPC server stops; only their last bytes are left to send.

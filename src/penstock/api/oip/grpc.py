@@ -34,9 +34,9 @@ from penstock.core.request.forwarded_headers import HeaderForwarding
 from penstock.core.request.grants import LOAD_TARGET_MODEL, MODEL_METADATA, Grant
 from penstock.errors import CallerError, PenstockError
 from penstock.gateway.dispatch.dispatcher import Dispatcher
-from penstock.gateway.http.server import tls_of
 from penstock.gateway.http2.exchange import Http2Carrier, Http2Exchange
 from penstock.gateway.http2.listener import Http2Listener
+from penstock.gateway.http_server.server import tls_of
 from penstock.wire import grpc_health, grpc_reflection
 from penstock.wire.grpc_messages import GrpcFault
 from penstock.wire.http2.events import RequestReceived

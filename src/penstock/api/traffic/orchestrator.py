@@ -33,8 +33,8 @@ from penstock.control.store.store import Store
 from penstock.control.store.store_thread import StoreThread
 from penstock.core.request.host_gate import gate_for
 from penstock.gateway.http.asgi import AsgiDoor
-from penstock.gateway.http.listener import HttpListener
-from penstock.gateway.http.server import LAST_BYTES_S, tls_context
+from penstock.gateway.http_server.listener import HttpServerListener
+from penstock.gateway.http_server.server import LAST_BYTES_S, tls_context
 from penstock.gateway.request_id import RequestIds
 from penstock.gateway.timers import LoopTimers
 from penstock.orchestrator.dispatcher import RegionDispatcher
@@ -100,7 +100,7 @@ class Orchestrator:
             self._run(stack, _each(LOOK_EVERY_S, dispatcher.look_all))
             self._telemetry.push_metrics(page.collector)
             self._run(stack, _each(MOVE_EVERY_S, shares.move))
-            self._listener = HttpListener(
+            self._listener = HttpServerListener(
                 limits=limits,
                 clock=clock,
                 ids=ids,

@@ -116,8 +116,8 @@ class HttpConnection(HoldingPipeline):
             # uvloop's TLS transport pauses at the mark and not above it: with 0 it would pause for
             # ever.
             self._transport.set_write_buffer_limits(high=0)
-        elif chose_http2(transport):
-            self._go_on_as(self.listener.http2_protocol())
+        elif chose_http2(transport) and (protocol := self.listener.http2_protocol()) is not None:
+            self._go_on_as(protocol)
             return
         self._write = self._transport.write
         self._parser = httptools.HttpRequestParser(self)
@@ -165,14 +165,17 @@ class HttpConnection(HoldingPipeline):
 
     def _opens_http2(self, data: bytes) -> bool:
         """Whether the first read of the connection is, or may become, the beginning of HTTP/2."""
-        if data.startswith(HTTP2_OPENING):
-            self.listener.forget(self)
-            self._go_on_as(self.listener.http2_protocol(), data)
-            return True
         if is_too_short(data):
             self._transport.set_protocol(ShortOpening(self, self._transport, data))
             return True
-        return False
+        if not data.startswith(HTTP2_OPENING):
+            return False
+        protocol = self.listener.http2_protocol()
+        if protocol is None:
+            return False
+        self.listener.forget(self)
+        self._go_on_as(protocol, data)
+        return True
 
     def _go_on_as(self, protocol: asyncio.Protocol, data: bytes = b"") -> None:
         """Leaves the connection to another protocol."""

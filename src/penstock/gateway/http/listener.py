@@ -12,14 +12,12 @@ import os
 import socket
 import ssl
 from collections.abc import Sequence
-from functools import cached_property, partial
+from functools import partial
 
 from penstock.errors import CallerError
 from penstock.gateway.http.connection import HttpConnection
 from penstock.gateway.http.listener_state import ListenerState
 from penstock.gateway.http.tls import TlsAcceptor
-from penstock.gateway.http2.http_connection import HttpOverHttp2
-from penstock.gateway.http2.http_port import HttpPort
 
 log = logging.getLogger(__name__)
 
@@ -81,13 +79,6 @@ class HttpListener(ListenerState):
             raise listen_error(cause, host, port) from cause
         self._tick()
         return port
-
-    @cached_property
-    def _http2(self) -> HttpPort:
-        return HttpPort(self)
-
-    def http2_protocol(self) -> asyncio.Protocol:
-        return HttpOverHttp2(self._http2)
 
     async def start_at(self, path: str) -> None:
         """Listens at a Unix socket that only this user can open. Raises OSError."""

@@ -190,9 +190,9 @@ class ListenerState:
         self.common_head = b""
         self.date_head()
 
-    def http2_protocol(self) -> asyncio.Protocol:
-        """Makes the protocol of a client that speaks HTTP/2."""
-        raise NotImplementedError
+    def http2_protocol(self) -> asyncio.Protocol | None:
+        """Makes the protocol of a client that speaks HTTP/2; None: it isn't spoken here."""
+        return None
 
     def room(self) -> int:
         """Connections that may still come; below 0, new ones are closed without an answer."""

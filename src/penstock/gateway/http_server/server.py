@@ -14,8 +14,8 @@ from penstock.errors import CallerError, PenstockError
 from penstock.gateway.dispatch.dispatcher import Dispatcher
 from penstock.gateway.http.asgi import AsgiApp, AsgiDoor
 from penstock.gateway.http.call import Call, Door
-from penstock.gateway.http.listener import HttpListener
 from penstock.gateway.http.listener_state import Authenticator, BodyLimit
+from penstock.gateway.http_server.listener import HttpServerListener
 
 #: When the server stops: time for the last bytes of finished answers, in s.
 LAST_BYTES_S = 1.0
@@ -59,7 +59,7 @@ class GatewayServer:
         self._reuse_port = reuse_port
         self._inner = inner
         self._held = held
-        self.listener = HttpListener(
+        self.listener = HttpServerListener(
             limits=limits,
             clock=dispatcher.clock,
             ids=dispatcher.ids,
