@@ -116,8 +116,8 @@ class HttpConnection(HoldingPipeline):
             # uvloop's TLS transport pauses at the mark and not above it: with 0 it would pause for
             # ever.
             self._transport.set_write_buffer_limits(high=0)
-        elif chose_http2(transport) and (protocol := self.listener.http2_protocol()) is not None:
-            self._go_on_as(protocol)
+        elif self.listener.speaks_http2 and chose_http2(transport):
+            self._go_on_as_http2()
             return
         self._write = self._transport.write
         self._parser = httptools.HttpRequestParser(self)
@@ -165,22 +165,22 @@ class HttpConnection(HoldingPipeline):
 
     def _opens_http2(self, data: bytes) -> bool:
         """Whether the first read of the connection is, or may become, the beginning of HTTP/2."""
+        if not self.listener.speaks_http2:
+            return False
         if is_too_short(data):
             self._transport.set_protocol(ShortOpening(self, self._transport, data))
             return True
         if not data.startswith(HTTP2_OPENING):
             return False
-        protocol = self.listener.http2_protocol()
-        if protocol is None:
-            return False
         self.listener.forget(self)
-        self._go_on_as(protocol, data)
+        self._go_on_as_http2(data)
         return True
 
-    def _go_on_as(self, protocol: asyncio.Protocol, data: bytes = b"") -> None:
-        """Leaves the connection to another protocol."""
+    def _go_on_as_http2(self, data: bytes = b"") -> None:
+        """Leaves the transport to another protocol, which counts as a connection by itself."""
         self._phase = REFUSED
         self._parser = None
+        protocol = self.listener.http2_protocol()
         self._transport.set_protocol(protocol)
         protocol.connection_made(self._transport)
         if data:

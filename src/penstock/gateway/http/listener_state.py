@@ -125,6 +125,8 @@ class BodyLimit(NamedTuple):
 class ListenerState:
     """The state of one gateway process's listener; `HttpListener` extends it."""
 
+    speaks_http2 = False  #: besides HTTP/1.1
+
     def __init__(
         self,
         *,
@@ -190,9 +192,9 @@ class ListenerState:
         self.common_head = b""
         self.date_head()
 
-    def http2_protocol(self) -> asyncio.Protocol | None:
-        """Makes the protocol of a client that speaks HTTP/2; None: it isn't spoken here."""
-        return None
+    def http2_protocol(self) -> asyncio.Protocol:
+        """Makes the protocol of a client that speaks HTTP/2; called where that is spoken."""
+        raise NotImplementedError
 
     def room(self) -> int:
         """Connections that may still come; below 0, new ones are closed without an answer."""

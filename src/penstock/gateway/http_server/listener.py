@@ -13,6 +13,8 @@ from penstock.gateway.http2.http_port import HttpPort
 class HttpServerListener(HttpListener):
     """A connection begins as one of HTTP/1.1, which finds out what its client speaks."""
 
+    speaks_http2 = True
+
     def http2_protocol(self) -> asyncio.Protocol:
         return HttpOverHttp2(self._http2)
 
