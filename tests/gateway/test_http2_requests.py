@@ -233,8 +233,10 @@ async def test_a_body_counts_as_it_comes_and_until_it_is_answered() -> None:
     by_hand = Http2ByHand()
     unfinished = by_hand.site.listener.unfinished
     stream = by_hand.begin("POST", "/hot/later", end=False, authority="x")
+    head = len("/hot/later")
+    assert (by_hand.bodies_bytes, len(unfinished)) == (head, 1)
     by_hand.send(stream, b"x" * 60_000)
-    assert (by_hand.bodies_bytes, len(unfinished)) == (60_000, 1)
+    assert (by_hand.bodies_bytes, len(unfinished)) == (head + 60_000, 1)
     by_hand.send(stream, b"y" * 5_000, end=True)
     assert (by_hand.bodies_bytes, len(unfinished)) == (65_000, 0)
     by_hand.door.waiting[0].answer(status_line(200), b"")
@@ -246,14 +248,14 @@ async def test_a_body_that_comes_to_nothing_is_given_back(end: str) -> None:
     by_hand = Http2ByHand(body_bytes_max=50_000)
     stream = by_hand.begin("POST", "/hot/x", end=False, authority="x")
     by_hand.send(stream, b"x" * 40_000)
-    assert by_hand.bodies_bytes == 40_000
+    assert by_hand.bodies_bytes == 40_000 + len("/hot/x")
     if end == "gone":
         by_hand.lose()
     elif end == "reset":
         by_hand.reset(stream)
     elif end == "late":
         await by_hand.pass_s(by_hand.site.listener.limits.body_timeout_s - 0.1)
-        assert by_hand.bodies_bytes == 40_000
+        assert by_hand.bodies_bytes > 40_000
         await by_hand.pass_s(0.2)
         assert by_hand.answers[stream].status == 408
     elif end == "too-large":
@@ -285,6 +287,37 @@ async def test_a_body_without_room_is_refused_and_not_acknowledged() -> None:
         "POST", "/hot/x", ("content-length", "20000"), end=False, authority="x"
     )
     assert (await by_hand.answered(declared)).status == 503
+
+
+async def test_heads_whose_bodies_do_not_come_count_and_make_room() -> None:
+    bodies = BodyBudget(1_000_000)
+    by_hand = Http2ByHand(bodies=bodies)
+    large = ("a", "b" * 60_000)
+    streams = [by_hand.begin("POST", "/hot/x", large, end=False, authority="x") for _ in range(17)]
+    await by_hand.turn()
+    assert [by_hand.answers[stream].status for stream in streams] == [0] * 16 + [503]
+    assert 16 * 60_000 < bodies.bytes_taken < 16 * 60_100
+    by_hand.site.clock.advance(body_budget.SLOW_S)
+    by_hand.begin("POST", "/hot/x", large, end=False, authority="x")
+    await by_hand.turn()
+    assert by_hand.answers[streams[0]].status == 503
+    assert 16 * 60_000 < bodies.bytes_taken < 16 * 60_100
+    by_hand.lose()
+    assert bodies.bytes_taken == 0
+
+
+async def test_a_head_that_comes_again_is_looked_up_unless_it_is_large() -> None:
+    by_hand = Http2ByHand()
+    known = by_hand.connection._known._heads
+    for _ in range(5):
+        assert (await by_hand.ask("GET", "/hot/x?1")).headers["x-query"] == "1"
+        assert (await by_hand.ask("POST", "/hot/x?2", b"b")).headers["x-query"] == "2"
+        await by_hand.ask("GET", "/hot/x", b"", ("a", "b" * 2_000))
+    assert len(known) == 1  # by the identity of their fields, which are the same empty ones
+    for n in range(100):
+        await by_hand.ask("GET", "/hot/x", b"", ("a", str(n)))
+    assert len(known) <= 32
+    assert {head.request.path for head in known.values()} == {b"/hot/x"}
 
 
 async def test_a_client_can_send_no_more_than_its_windows_to_a_request_that_is_refused() -> None:

@@ -31,8 +31,10 @@ from penstock.wire.http2.events import RequestReceived
 
 log = logging.getLogger(__name__)
 
+_EXPECTED: Final = b"100-continue"
 _CONTINUE: Final = ((b":status", b"100"),)
 _KNOWN_MAX: Final = 32  #: heads; `wire/http2` keeps as many
+_KNOWN_BYTES_MAX: Final = 1024  #: of a head that is kept
 _FIELD_LINE_BYTES: Final = 4  #: what a line of HTTP/1.1 has besides a name and its value
 
 
@@ -45,6 +47,7 @@ class HttpRequestHead(NamedTuple):
     accept: bytes | None
     rare: dict[bytes, bytes] | None
     declared: int  #: the Content-Length, 0 if there is none
+    size: int  #: bytes of its lines over HTTP/1.1, which is how heads are bounded
     door: Door
 
 
@@ -75,6 +78,8 @@ class KnownRequests:
         return head if same else None
 
     def keep(self, head: HttpRequestHead) -> None:
+        if head.size > _KNOWN_BYTES_MAX:
+            return
         if len(self._heads) >= _KNOWN_MAX:
             self._heads.clear()
         self._heads[id(head.request.fields)] = head
@@ -84,8 +89,8 @@ class HttpRequestStream(HttpAnswerStream):
     """A request and its answer. `read_head` comes first."""
 
     __slots__ = (
-        "_account", "_body", "_buffer", "_head", "_held", "_listed", "_received", "_request",
-        "_since",
+        "_account", "_body", "_buffer", "_head", "_head_held", "_held", "_listed", "_received",
+        "_request", "_since",
     )  # fmt: skip
 
     _head: HttpRequestHead
@@ -96,6 +101,7 @@ class HttpRequestStream(HttpAnswerStream):
         self._body = b""
         self._buffer: bytearray | None = None
         self._held = 0  #: bytes of the budget
+        self._head_held = 0  #: the same for the head, while the body is awaited
         self._listed = False  #: among the unfinished bodies, as one of `_account`
         self._account = ""
         self._since = self._received = connection.received
@@ -114,22 +120,34 @@ class HttpRequestStream(HttpAnswerStream):
             if error is not None:
                 self._refuse(error)
                 return
-            if head.rare is not None:
-                if EXPECT in head.rare:
-                    self._expect(head.rare[EXPECT])
-            elif listener.authenticator is None:
+            if head.rare is None and listener.authenticator is None:
                 known.keep(head)
         self._head = head
         if head.declared and not listener.may_have_room(head.declared, self.peer):
             self._refuse(refusals.memory_full())
+            return
+        if not request.end:
+            self._await_body(head)
+
+    def _await_body(self, head: HttpRequestHead) -> None:
+        """Streams are cheap to open: while its body is awaited, a head counts as if it were a part
+        of it."""
+        connection = self.connection
+        assert connection is not None
+        if not connection.machine.complete(self.stream):
+            if not self.port.take(self, head.size):
+                self._refuse(refusals.memory_full())
+                return
+            self._head_held = head.size
+            self._list(connection)
+        if head.rare is not None and EXPECT in head.rare:
+            self.send_head(_CONTINUE)
 
     def _head_error(self, head: HttpRequestHead) -> PenstockError | None:
         listener = self.listener
         limits = listener.limits
-        _, method, path, authority, _, fields, _ = self._request
-        size = sum([len(name) + len(value) for name, value in fields])
-        size += len(path) + _FIELD_LINE_BYTES * len(fields)
-        if size > limits.head_bytes_max:
+        _, method, path, authority, _, _, _ = self._request
+        if head.size > limits.head_bytes_max:
             return refusals.head_too_large(limits)
         if not path:
             return refusals.connect_unserved()
@@ -142,18 +160,15 @@ class HttpRequestStream(HttpAnswerStream):
             error = self._body_error(head.declared)
         if error is None and listener.authenticator is not None:
             error = listener.head_error(method, path, head.headers)
+        expected = rare.get(EXPECT, _EXPECTED)
+        if error is None and expected.lower() != _EXPECTED:
+            error = refusals.expectation_unknown(expected)
         return error
 
     def _body_error(self, size: int) -> PenstockError | None:
         """The refusal of a body that is larger than its door takes."""
         limit = self.listener.body_limit(self._request.path)
         return refusals.body_too_large(*limit) if size > limit.bytes_max else None
-
-    def _expect(self, expectation: bytes) -> None:
-        if expectation.lower() != b"100-continue":
-            self._refuse(refusals.expectation_unknown(expectation))
-        elif not self._request.end:
-            self.send_head(_CONTINUE)
 
     # The body
 
@@ -196,12 +211,15 @@ class HttpRequestStream(HttpAnswerStream):
         """More comes in a later read: until then the request may be refused to make room."""
         self._listed = True
         self._account = connection.account
-        self.port.unfinished(self, self._held)
+        self.port.unfinished(self, self._head_held + self._held)
 
     def _unlist(self) -> None:
+        """The body is complete, or not wanted any more."""
         if self._listed:
             self._listed = False
             self.port.finished(self, self._account)
+            self.port.give(self._head_held)
+            self._head_held = 0
 
     def _drop(self) -> None:
         """Forgets the unfinished body and frees its memory."""
@@ -233,7 +251,8 @@ class HttpRequestStream(HttpAnswerStream):
             call.front_door.refuse(call, error)
 
     def _new_call(self) -> Http2Call:
-        request, _, content_type, accept, rare, _, door = self._head
+        request = self._request
+        _, headers, content_type, accept, rare, _, _, door = self._head
         body = self._body if self._buffer is None else bytes(self._buffer)
         self._body, self._buffer = b"", None
         held, self._held = self._held, 0
@@ -244,7 +263,7 @@ class HttpRequestStream(HttpAnswerStream):
             cast(ClientConnection, self),
             request.method,
             request.path,
-            self._head.headers,
+            headers,
             body,
             number,
             self._received,
@@ -322,4 +341,6 @@ def _read(request: RequestReceived, listener: ListenerState) -> HttpRequestHead:
         if request.path.startswith(prefix):
             door = candidate
             break
-    return HttpRequestHead(request, headers, content_type, accept, rare, declared, door)
+    size = sum([len(name) + len(value) for name, value in request.fields])
+    size += len(request.path) + _FIELD_LINE_BYTES * len(request.fields)
+    return HttpRequestHead(request, headers, content_type, accept, rare, declared, size, door)
