@@ -116,6 +116,19 @@ async def test_a_stream_leaves_piece_by_piece() -> None:
     assert by_hand.door.abandoned_urls == []
 
 
+async def test_nothing_follows_the_end_of_an_answer_that_waits_for_its_client() -> None:
+    by_hand = Http2ByHand(window_bytes=2)
+    call = by_hand.later()
+    call.start(OK)
+    call.send(b"whole")
+    call.finish()
+    call.send(b"after")
+    call.answer(OK, b"after")
+    for _ in range(4):
+        await by_hand.turn()
+    assert (by_hand.answers[1].body, by_hand.answers[1].ended) == (b"whole", True)
+
+
 async def test_an_application_streams_and_is_paced_by_its_client() -> None:
     async with site() as served:
         client = await Http2Client.to(served.port)

@@ -13,7 +13,7 @@ from penstock.core.request.head_check import FIELDS_MAX
 from penstock.gateway.http.listener_state import BodySender, ListenerState
 from penstock.gateway.http2.listener_state import HeldConnection
 from penstock.wire.http2.hpack import FIELD_BYTES, Field
-from penstock.wire.http2.request_head import CONNECTION_FIELDS, check_sent
+from penstock.wire.http2.request_head import check_sent
 from penstock.wire.http2.spec import Http2Spec
 
 log = logging.getLogger(__name__)
@@ -115,7 +115,7 @@ def _fields(lines: bytes) -> list[Field]:
     for line in lines.split(b"\r\n"):
         name, _, value = line.partition(b":")
         field = name.lower(), value.translate(_PRINTABLE).strip(b" \t")
-        if line and field[0] not in CONNECTION_FIELDS:
+        if line:
             try:
                 check_sent((field,))
             except ValueError as error:

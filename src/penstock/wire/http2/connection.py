@@ -184,8 +184,7 @@ class Http2Connection(Http2Receiver):
         """The answer that follows is complete before the request is, and its client may read it
         only later, or loses it to a reset that comes at the same time (curl 7.88): until then, in
         monotonic s, the rest of the request is thrown away. `cut_lingering` looks at the time."""
-        state = self._streams.get(stream)
-        if state is not None and not state.ended:
+        if stream in self._streams:
             self._lingering[stream] = until
 
     def cut_lingering(self, now: float) -> bool:
@@ -203,7 +202,6 @@ class Http2Connection(Http2Receiver):
         if state.ended:
             self._close(state, ENDED)
         elif state.id in self._lingering:
-            state.answered = True
             state.discards = DISCARDED_BYTES_MAX
             self._give_back(state.unacknowledged)
             self._open_window(state, state.unacknowledged)

@@ -27,7 +27,7 @@ _AUTHORITY: Final = re.compile(rb"[A-Za-z0-9\-._~%!$&'()*+,;=:\[\]]*")
 _LENGTH: Final = re.compile(rb"[0-9]{1,18}")
 
 #: Fields of one HTTP/1.1 connection (8.2.2).
-CONNECTION_FIELDS: Final = frozenset(
+_CONNECTION_FIELDS: Final = frozenset(
     (b"connection", b"keep-alive", b"proxy-connection", b"transfer-encoding", b"upgrade")
 )
 #: What the value of a pseudo field must be (8.3.1)
@@ -156,7 +156,7 @@ class HeadReader:
                 raise MalformedRequest(f"a {name.decode()[1:]} that is none")
         elif not _NAME.fullmatch(name):
             raise MalformedRequest(f"a field name that is none: {name[:40]!r}")
-        elif name in CONNECTION_FIELDS:
+        elif name in _CONNECTION_FIELDS:
             raise MalformedRequest(f"a field of HTTP/1.1 connections: {name.decode()}")
         elif name == b"te" and value.lower() != b"trailers":
             raise MalformedRequest("te is not trailers")  # 8.2.2
@@ -207,7 +207,7 @@ def check_sent(fields: Iterable[Field]) -> None:
     for name, value in fields:
         if name != b":status" and not _NAME.fullmatch(name):
             raise ValueError(f"a field name that is none: {name!r}")
-        if name in CONNECTION_FIELDS:
+        if name in _CONNECTION_FIELDS:
             raise ValueError(f"a field of HTTP/1.1 connections: {name!r}")
         if not _VALUE.fullmatch(value) or value[-1:] in (b" ", b"\t"):
             raise ValueError(f"a value with characters that must not be there: {name!r}")
