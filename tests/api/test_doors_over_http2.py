@@ -160,8 +160,10 @@ async def test_a_stop_answers_calls_in_flight_and_refuses_new_ones() -> None:
         client = await Http2Client.to(served.server.port)
         stream = client.post(ECHO, b"{}")
         await until(lambda: held.idents)
+        idle = await Http2Client.to(served.server.port)
+        assert (await idle.ask("GET", "/v2/health/live")).status == 200
         stop = asyncio.ensure_future(served.server.stop())
-        await asyncio.sleep(0.05)
+        await idle.wait_closed()  # at once, while the call goes on
         refused = await client.ask("POST", ECHO, b"late")
         assert refused.status == 503
         assert b"stop" in refused.body

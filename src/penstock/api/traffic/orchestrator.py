@@ -133,6 +133,7 @@ class Orchestrator:
         await self._stack.aclose()
 
     async def _stop_listening(self) -> None:
+        self._listener.send_away()
         await self._dispatcher.drain(self._config.limits.drain_s_max)
         self._dispatcher.close()
         await self._listener.stop(LAST_BYTES_S)

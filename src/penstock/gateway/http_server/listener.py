@@ -18,6 +18,15 @@ class HttpServerListener(HttpListener):
     def http2_protocol(self) -> asyncio.Protocol:
         return HttpOverHttp2(self._http2)
 
+    def send_away(self) -> None:
+        """Clients of HTTP/2 are told to begin requests elsewhere; those in flight here go on.
+
+        The server will stop. HTTP/1.1 has no word for it.
+        """
+        for connection in list(self.connections):
+            if isinstance(connection, HttpOverHttp2):
+                connection.drain()
+
     @cached_property
     def _http2(self) -> HttpPort:
         return HttpPort(self)

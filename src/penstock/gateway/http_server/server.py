@@ -99,6 +99,7 @@ class GatewayServer:
     async def stop(self) -> bool:
         """Refuses new requests and lets those in flight end; False if some had to be cut off."""
         timeout_s = self._limits.drain_s_max
+        self.listener.send_away()
         drained = await self._dispatcher.drain(timeout_s)
         if not drained:
             # Requests that are cut off get an error first: a stream ends with its protocol's own
