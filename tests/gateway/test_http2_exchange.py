@@ -41,7 +41,7 @@ class Wire:
         self.waiting: dict[int, Http2Exchange] = {}
         self.flushes = 0
         self.told: list[str] = []
-        self.exchange = Noted(self)
+        self.exchange = NotedExchange(self)
 
     def about(self, name: str) -> Any:
         return None
@@ -77,7 +77,7 @@ class Wire:
         ]
 
 
-class Noted(Http2Exchange):
+class NotedExchange(Http2Exchange):
     def __init__(self, wire: Wire) -> None:
         super().__init__(wire, 1)
         self.rooms = 0
