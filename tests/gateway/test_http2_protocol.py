@@ -12,7 +12,7 @@ import hpack
 import pytest
 from tests.kit.gateway import run
 from tests.kit.polling import until
-from tests.wire.http2_bytes import START, data, frames_of, get, post
+from tests.wire.http2_bytes import START, data, frames_of, get, headers, post
 
 from penstock.clock import ManualClock
 from penstock.core.request.body_budget import SLOW_S, BodyBudget
@@ -28,6 +28,7 @@ from penstock.wire.http2.spec import Http2Spec
 
 pytestmark = pytest.mark.loop(by=run)
 
+CONNECTIONS_MAX = 10
 HEAD = ((b":status", b"200"),)
 TRAILERS = ((b"done", b"yes"),)
 UNAVAILABLE = ((b":status", b"503"),)
@@ -94,7 +95,7 @@ async def site() -> AsyncIterator[Site]:
         return asked[-1]
 
     listener = Http2Listener(
-        door, clock, BodyBudget(1 << 20), spec=Http2Spec(), connections_max=10,
+        door, clock, BodyBudget(1 << 20), spec=Http2Spec(), connections_max=CONNECTIONS_MAX,
         head_timeout_s=5.0, tick_s=0.01,
     )  # fmt: skip
     port = await listener.start("127.0.0.1", 0, tls=None, reuse_port=False)
@@ -264,6 +265,91 @@ async def test_a_drain_lets_open_requests_end_and_then_cuts_them() -> None:
         await stuck.ended()
         with pytest.raises(ConnectionRefusedError):
             await Client.of(served)
+
+
+async def test_a_client_too_many_is_told_to_go_away() -> None:
+    async with site() as served:
+        crowd = [await Client.of(served, START) for _ in range(CONNECTIONS_MAX)]
+        await until(lambda: len(served.listener.connections) == CONNECTIONS_MAX)
+        late = await Client.of(served, START, get(1))
+        _, _, payload = await late.frame(frames.GOAWAY)
+        assert int.from_bytes(payload[4:8], "big") == frames.ENHANCE_YOUR_CALM
+        await late.ended()
+        assert not served.asked
+        for client in crowd:
+            client.writer.close()
+
+
+async def test_a_request_that_is_answered_at_once_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = Asked.__init__
+
+    def refuse(self: Asked, connection: Http2Carrier, stream: int) -> None:
+        made(self, connection, stream)
+        self.finish(UNAVAILABLE)
+
+    monkeypatch.setattr(Asked, "__init__", refuse)
+    async with site() as served:
+        client = await Client.of(served, START, get(1))
+        assert (await client.frame(frames.HEADERS))[0] & frames.END_STREAM
+        await until(lambda: served.asked[0].told)
+        assert served.asked[0].told == ["written"]
+
+
+async def test_trailers_complete_a_request() -> None:
+    async with site() as served:
+        trailers = headers(1, [(b"x", b"y")])
+        client = await Client.of(served, START, post(1), data(1, b"body"), trailers)
+        await until(lambda: served.asked and served.asked[0].told)
+        assert (served.asked[0].body, served.asked[0].told) == (b"body", ["complete"])
+        client.writer.close()
+
+
+async def test_an_answer_whose_last_bytes_never_leave_is_over_all_the_same() -> None:
+    """The client leaves without having read them."""
+    async with site() as served:
+        windows = frames.frame(frames.SETTINGS, 0, 0, b"\0\4" + (1 << 30).to_bytes(4))
+        client = await Client.of(served, START, windows, frames.window_update(0, 1 << 30), get(1))
+        await until(lambda: served.asked)
+        [asked] = served.asked
+        [connection] = served.listener.connections
+        asked.send_head(HEAD)
+        asked.send(b"x" * (16 << 20))
+        asked.end(TRAILERS)
+        await until(lambda: connection.unread_bytes > 1 << 20)
+        assert asked.told == ["complete"]
+        client.writer.transport.abort()
+        await until(lambda: asked.told == ["complete", "written"])
+
+
+async def test_a_connection_is_idle_from_its_last_request_on() -> None:
+    async with site() as served:
+        client = await Client.of(served, START)
+        await client.frame(frames.SETTINGS)
+        [connection] = served.listener.connections
+        served.clock.advance(http2_connection.IDLE_S_MAX - 1)
+        client.writer.write(get(1))
+        await until(lambda: served.asked)
+        served.asked[0].finish(HEAD)
+        served.clock.advance(http2_connection.IDLE_S_MAX - 1)
+        connection.check(served.clock.monotonic())
+        client.writer.write(get(3))
+        await until(lambda: len(served.asked) == 2)
+        served.asked[1].finish(HEAD)
+        served.clock.advance(http2_connection.IDLE_S_MAX)
+        await client.ended()
+        assert connection not in served.listener.connections
+
+
+async def test_a_client_has_time_to_show_that_it_lives() -> None:
+    async with site() as served:
+        client = await Client.of(served, START, get(1))
+        await until(lambda: served.asked)
+        served.clock.advance(http2_connection.PING_AFTER_S)
+        await client.frame(frames.PING)
+        served.clock.advance(http2_connection.PING_S_MAX - 1)
+        checked = served.asked[0].checked
+        await until(lambda: served.asked[0].checked > checked + 1)
+        assert served.asked[0].told == ["complete"]
 
 
 async def test_a_drain_takes_no_longer_than_its_requests_and_keeps_new_clients_out() -> None:
@@ -457,8 +543,9 @@ async def test_a_connection_that_can_not_even_be_cut_keeps_nobody_from_being_che
         clients = [await Client.of(served, START, get(1)) for _ in range(3)]
         await until(lambda: len(served.asked) == 3)
         monkeypatch.setattr(http2_listener, "UNREAD_BYTES_MAX", 0)
-        monkeypatch.setattr(Http2Protocol, "unread_bytes", 1)
         bad = served.asked[1].connection
+        size = property(lambda connection: 2 if connection is bad else 1)
+        monkeypatch.setattr(Http2Protocol, "unread_bytes", size)
         sound = Http2Protocol.abort
 
         def abort(connection: Http2Protocol) -> None:
