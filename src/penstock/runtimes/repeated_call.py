@@ -33,9 +33,11 @@ class RepeatedCall:
         self, model: str, ask: Ask, asked: Asking, done: Callable[[Answer | Returned], None]
     ) -> None:
         self._model = model
-        self._ask = ask
+        # Whoever asks has this call, too: what is over names neither, or their tensors would stay
+        # until the collector of cycles comes.
+        self._ask: Ask | None = ask
         self._asked = asked
-        self._done = done
+        self._done: Callable[[Answer | Returned], None] | None = done
         self._past = FRESH
         self._loop = asyncio.get_running_loop()
         self._pending: Pending | None = None
@@ -43,6 +45,7 @@ class RepeatedCall:
 
     def begin(self) -> None:
         self._again = None
+        assert self._ask is not None
         alone = self._asked.alone or self._past.alone
         self._pending = self._ask(dataclasses.replace(self._asked, alone=alone), self._heard)
 
@@ -51,11 +54,21 @@ class RepeatedCall:
             self._again.cancel()
         if self._pending is not None:
             self._pending.cancel()
+        self._ended()
+
+    def _ended(self) -> Callable[[Answer | Returned], None] | None:
+        done, self._done, self._ask, self._pending = self._done, None, None, None
+        return done
+
+    def _tell(self, outcome: Answer | Returned) -> None:
+        done = self._ended()
+        if done is not None:
+            done(outcome)
 
     def _heard(self, outcome: Answer | Returned) -> None:
         self._pending = None
         if not isinstance(outcome, Returned):
-            self._done(outcome)
+            self._tell(outcome)
             return
         step = when_returned(self._past, outcome.reason)
         self._past = step.past
@@ -64,6 +77,6 @@ class RepeatedCall:
         elif step.do == "fail":
             error = died_of_it(step.past)
             error.message = f"the model {self._model!r}: {error.message}"
-            self._done(error)
+            self._tell(error)
         else:
-            self._done(outcome)
+            self._tell(outcome)

@@ -8,7 +8,7 @@ the guilty one gets the error.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -256,25 +256,32 @@ class PackedTensorEngine(TensorBodies):
     def run(self, lane: int, items: list[Item], bucket: int, done: Callable[[Any], None]) -> None:
         """Groups run one after the other: a model sees requests of one shape together."""
         results: Results = [None] * len(items)
-        groups = iter(groups_of_one_shape(items))
+        self._next_group(lane, items, iter(groups_of_one_shape(items)), results, done)
 
-        def next_group() -> None:
-            members = next(groups, None)
-            if members is None:
-                done(results)
-                return
-            self._marked[lane] = [items[at] for at in members]
-            batch = [self._payload(lane, place, items[at]) for place, at in enumerate(members, 1)]
+    def _next_group(
+        self,
+        lane: int,
+        items: list[Item],
+        groups: Iterator[list[int]],
+        results: Results,
+        done: Callable[[Any], None],
+    ) -> None:
+        # A method, since a function within `run` that names itself is a cycle of references: the
+        # tensors of each batch would stay until the collector of cycles comes.
+        members = next(groups, None)
+        if members is None:
+            done(results)
+            return
+        self._marked[lane] = [items[at] for at in members]
+        batch = [self._payload(lane, place, items[at]) for place, at in enumerate(members, 1)]
 
-            def answered(replies: list[PayloadReply | Returned]) -> None:
-                self._marked[lane] = []
-                for at, reply in zip(members, replies, strict=True):
-                    results[at] = self._result(reply, items[at])
-                next_group()
+        def answered(replies: list[PayloadReply | Returned]) -> None:
+            self._marked[lane] = []
+            for at, reply in zip(members, replies, strict=True):
+                results[at] = self._result(reply, items[at])
+            self._next_group(lane, items, groups, results, done)
 
-            self._runtime.invoke(lane, batch, answered)
-
-        next_group()
+        self._runtime.invoke(lane, batch, answered)
 
     def _payload(self, lane: int, place: int, item: Item) -> Payload:
         request: Any = item.whole or item

@@ -205,8 +205,10 @@ class InnerCall(ReplySink):
         if not self._over:
             self._over = True
             self._on_cancel()
-            if self._request is not None:
-                self._cancel(self._request)
+            request = self._request
+            if request is not None:
+                self._request = None
+                self._cancel(request)
 
     # Methods of ReplySink
 
@@ -250,6 +252,8 @@ class InnerCall(ReplySink):
     def _end(self, outcome: Outcome) -> None:
         if not self._over:
             self._over = True
+            # The two name each other, and would keep their tensors for the collector of cycles.
+            self._request = None
             self._done(outcome)
 
 

@@ -82,31 +82,36 @@ class ModelWay(Way):
 
 
 class _ModelCall(Whole):
-    __slots__ = ("_hear", "_over", "pending")
+    __slots__ = ("_hear", "pending")
 
     def __init__(self, hear: Hear) -> None:
         self.pending: Pending | None = None
-        self._hear = hear
-        self._over = False
+        self._hear: Hear | None = hear  #: None: it is over
 
     def heard(self, outcome: Answer | Returned) -> None:
-        if self._over:
+        hear = self._ended()
+        if hear is None:
             return
-        self._over = True
         if isinstance(outcome, Returned):
-            self._hear.failed(
+            hear.failed(
                 NotNowError(outcome.reason, f"its model gave the request back: {outcome.reason}")
             )
         elif isinstance(outcome, PenstockError):
-            self._hear.failed(outcome)
+            hear.failed(outcome)
         else:
-            self._hear.piece(outcome)
-            self._hear.done(outcome)
+            hear.piece(outcome)
+            hear.done(outcome)
 
     def stop(self) -> None:
-        if not self._over and self.pending is not None:
-            self.pending.cancel()
-        self._over = True
+        pending = self.pending
+        if self._ended() is not None and pending is not None:
+            pending.cancel()
+
+    def _ended(self) -> Hear | None:
+        """Who hears of it, once. What this call waits for names it as well: what is over lets go,
+        or tensors would stay until the collector of cycles comes."""
+        hear, self._hear, self.pending = self._hear, None, None
+        return hear
 
 
 def arrays(specs: tuple[TensorSpec, ...], inputs: Any, step: str) -> dict[str, np.ndarray]:

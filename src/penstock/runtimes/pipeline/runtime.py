@@ -256,6 +256,9 @@ class _Hearing:
         return (("traceparent", span.traceparent), *state)
 
     def over(self, now: float, error: str = "") -> None:
+        # The call names this object as well: what both hold would stay until the collector of
+        # cycles comes.
+        self.far_end = None
         if self.span is not None:
             self.span.end(now=now, error=error)
 
@@ -373,9 +376,10 @@ class _PipelineRun:
         elif isinstance(action, Stop):
             hearing = self._hearings.pop(action.call, None)
             if hearing is not None:
+                far_end = hearing.far_end
                 hearing.over(self.now(), "stopped")
-                if hearing.far_end is not None:
-                    hearing.far_end.stop()
+                if far_end is not None:
+                    far_end.stop()
         elif isinstance(action, FellBack):
             self._fall_back(action)
         elif isinstance(action, Done):
