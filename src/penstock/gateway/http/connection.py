@@ -19,7 +19,7 @@ from typing import Final, cast
 import httptools
 
 from penstock.core.request.head_check import FIELDS_MAX, HOST, RARE, origin_form
-from penstock.errors import InternalError, PenstockError
+from penstock.errors import PenstockError
 from penstock.gateway.dispatch import refusals
 from penstock.gateway.http.answer_pipeline import (
     BODY,
@@ -360,16 +360,7 @@ class HttpConnection(HoldingPipeline):
         if self._new_head is not None:
             self._keep_head(self._new_head, call)
         self._forget_request()
-        if listener.authenticator is not None:
-            error = listener.authentication_error(call)
-            if error is not None:
-                call.front_door.refuse(call, error)
-                return
-        try:
-            if not call.front_door.handle(call):
-                listener.hand_over(call)
-        except Exception:
-            self._fail(call)
+        listener.serve(call)
 
     # Heads that came before
 
@@ -409,7 +400,7 @@ class HttpConnection(HoldingPipeline):
             if not door.handle(call):
                 listener.hand_over(call)
         except Exception:
-            self._fail(call)
+            listener.failed(call)
         return True
 
     def _keep_head(self, head: bytes, call: Call) -> None:
@@ -430,12 +421,6 @@ class HttpConnection(HoldingPipeline):
             known_heads.keep(head, known)
 
     # Requests in and out
-
-    def _fail(self, call: Call) -> None:
-        """Answers a request whose door raised; call it in the exception handler."""
-        log.exception("a front door failed on %s", call.url[:256])
-        error = InternalError("internal", "The request failed inside Penstock.")
-        call.front_door.refuse(call, error)
 
     def _new_call(self, connection_line: bytes) -> Call:
         listener = self.listener

@@ -259,6 +259,25 @@ class ListenerState:
             self.fields[name] = field
         return field
 
+    def serve(self, call: Call) -> None:
+        """Has a complete request authenticated and answered. Raises nothing."""
+        if self.authenticator is not None:
+            error = self.authentication_error(call)
+            if error is not None:
+                call.front_door.refuse(call, error)
+                return
+        try:
+            if not call.front_door.handle(call):
+                self.hand_over(call)
+        except Exception:
+            self.failed(call)
+
+    def failed(self, call: Call) -> None:
+        """Answers a request whose door raised; call it in the exception handler."""
+        log.exception("a front door failed on %s", call.url[:256])
+        error = InternalError("internal", "The request failed inside Penstock.")
+        call.front_door.refuse(call, error)
+
     def hand_over(self, call: Call) -> None:
         """A door did not take this path: the fallback does."""
         call.front_door = self.fallback

@@ -8,12 +8,11 @@ so a client can send no more than its windows. Trailers are ignored.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from typing import Final, NamedTuple, cast
 
 from penstock.core.request.head_check import FIELDS_MAX, HOST
-from penstock.errors import InternalError, PenstockError
+from penstock.errors import PenstockError
 from penstock.gateway.dispatch import refusals
 from penstock.gateway.http.call import ClientConnection, Door
 from penstock.gateway.http.connection import LINGER_S_MAX
@@ -28,8 +27,6 @@ from penstock.gateway.http2.exchange import Http2Carrier
 from penstock.gateway.http2.http_answers import Http2Call, HttpAnswerStream
 from penstock.gateway.http2.http_port import HttpPort
 from penstock.wire.http2.events import RequestReceived
-
-log = logging.getLogger(__name__)
 
 _EXPECTED: Final = b"100-continue"
 _CONTINUE: Final = ((b":status", b"100"),)
@@ -235,20 +232,7 @@ class HttpRequestStream(HttpAnswerStream):
         self._unlist()
         if self.connection is not None:
             self._received = self.connection.received
-        listener = self.listener
-        call = self._new_call()
-        if listener.authenticator is not None:
-            error = listener.authentication_error(call)
-            if error is not None:
-                call.front_door.refuse(call, error)
-                return
-        try:
-            if not call.front_door.handle(call):
-                listener.hand_over(call)
-        except Exception:
-            log.exception("a front door failed on %s", call.url[:256])
-            error = InternalError("internal", "The request failed inside Penstock.")
-            call.front_door.refuse(call, error)
+        self.listener.serve(self._new_call())
 
     def _new_call(self) -> Http2Call:
         request = self._request
