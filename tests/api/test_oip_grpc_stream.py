@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import subprocess
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -17,6 +18,7 @@ from tests.kit.polling import until
 from tests.kit.streams import HeldStream, end, error_of, first, more, operations, streaming
 
 from penstock.errors import ModelError
+from penstock.gateway.dispatch.invocation import Invocation
 from penstock.wire import frames
 from penstock.wire.oip_messages import (
     SERVICE,
@@ -126,6 +128,31 @@ def test_who_asks_for_it_is_told_by_an_empty_answer_that_one_is_complete() -> No
         told.send(frames.encode_reply(b, body=answer("b", b"whole")))
         await client.end()
         assert client.told == [("a", "a1", False), ("a", "", True), ("b", "whole", True)]
+
+    with_client(test)
+
+
+def test_what_a_message_held_is_gone_with_its_answers() -> None:
+    """Without the collector of cycles, which comes rarely."""
+
+    def held() -> int:
+        return sum(isinstance(each, Invocation) for each in gc.get_objects())
+
+    async def test(served: DoorSite, client: StreamingClient, told: HeldStream) -> None:
+        gc.collect()
+        before = held()
+        gc.disable()
+        try:
+            client.send(request("a"), request("b"))
+            await until(lambda: len(told.idents) == 2)
+            a, b = told.idents
+            assert held() == before + 2
+            told.send(frames.encode_reply(b, body=answer("b", b"whole")))
+            told.send(first(a, answer("a", b"a1"), GRPC), end(a))
+            await client.end()
+            assert held() == before
+        finally:
+            gc.enable()
 
     with_client(test)
 

@@ -343,7 +343,8 @@ class InferStream:
             self._finish(self._turns.popleft())
 
     def _finish(self, turn: _StreamTurn) -> None:
-        invocation = turn.invocation
+        # The two name each other, and would keep the answers for the collector of cycles.
+        invocation, turn.invocation = turn.invocation, None
         if invocation is not None:
             self._live.discard(invocation)
             self._paced.discard(invocation)
