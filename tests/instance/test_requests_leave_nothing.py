@@ -4,6 +4,7 @@ of cycles, which comes rarely."""
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -105,6 +106,31 @@ def pipeline(folder: Path) -> Path:
     return python_models.pipeline(folder, PIPELINE, PIPELINE_CODE)
 
 
+SERVER = """
+import http.server, sys
+
+class Echo(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    def do_GET(self): self.whole(b"")
+    def do_POST(self): self.whole(self.rfile.read(int(self.headers["Content-Length"])))
+    def whole(self, body):
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+    def log_message(self, *_): pass
+
+http.server.ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Echo).serve_forever()
+"""
+
+
+def program(folder: Path) -> Path:
+    folder.mkdir()
+    (folder / "serve.py").write_text(SERVER)
+    command = [sys.executable, "serve.py", "{port}"]
+    return model_files.describe(folder, runtime="process", command=command)
+
+
 def negation(runtime: str) -> Callable[[Path], Path]:
     def write(folder: Path) -> Path:
         model_files.write_onnx(
@@ -140,6 +166,7 @@ KINDS = {
     "openvino": (negation("openvino"), "", OIP, tensors("x")),
     "onnxruntime": (negation("onnxruntime"), "", OIP, tensors("x")),
     "sagemaker-python": (sagemaker_python, "", BYTES, bytes(MIB)),
+    "program": (program, "", BYTES, bytes(MIB)),
     "pipeline": (pipeline, "", JSON, TEXT),
 }
 

@@ -355,10 +355,20 @@ class WholeAnswer:
         return HttpAnswer(self._status, dict(self._headers), b"".join(self._pieces))
 
     def on_end(self) -> None:
-        self._answered(self.answer())
+        self._tell(self.answer())
 
     def on_lost(self, reason: str, detail: str) -> None:
-        self._answered(None if reason == LOST else HttpAnswer(BAD_GATEWAY, {}, detail.encode()))
+        self._tell(None if reason == LOST else HttpAnswer(BAD_GATEWAY, {}, detail.encode()))
+
+    def _tell(self, answer: HttpAnswer | None) -> None:
+        # Who hears of it may name this object: both would keep the answer until the collector of
+        # cycles comes.
+        answered, self._answered = self._answered, _told
+        answered(answer)
+
+
+def _told(answer: HttpAnswer | None) -> None:
+    """An answer is told once."""
 
 
 async def fetch(spec: HttpClientSpec, request: bytes, *, timeout_s: float) -> HttpAnswer | None:
