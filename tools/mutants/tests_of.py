@@ -146,7 +146,6 @@ TESTS_OF: dict[str, tuple[str, ...]] = {
     "core/deployment/slot_retries.py": ("core/test_core_attempts.py", *_RECONCILE),
     "core/backoff.py": ("core/test_core_backoff.py",),
     "core/batching/rate_limiter.py": ("core/test_core_rate_limiter.py",),
-    "core/request/arriving.py": ("core/test_core_arriving_messages.py",),
     "core/batching/response_cache.py": ("core/test_core_response_cache.py",),
     "core/batching/response_order.py": ("core/test_core_response_order.py",),
     "core/deployment/served_names.py": ("core/deployment/test_core_served_names.py",),
