@@ -40,7 +40,6 @@ _HEAD: Final = (
     (b"grpc-accept-encoding", ENCODINGS),
 )
 _OK: Final = ((b"grpc-status", b"0"),)
-_CONTENT_TYPE: Final = b"application/grpc"
 _BINARY: Final = b"-bin"
 #: Fields of a call that are no metadata.
 _NO_METADATA: Final = frozenset((b"te", b"content-type"))
