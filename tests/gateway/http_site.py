@@ -60,37 +60,47 @@ class ScriptedDoor:
         self.abandoned_urls.append(call.url)
 
 
-async def application(scope: Any, receive: Any, send: Any) -> None:
-    if scope["path"] == "/raise":
-        raise RuntimeError("a bug")
-    if scope["path"] == "/wait":
-        await receive()
-        application.waiting += 1  # type: ignore[attr-defined]
-        scope["state"]["gone"] = await receive()
-        application.disconnects.append(scope["state"]["gone"]["type"])  # type: ignore[attr-defined]
-        return
-    body = (await receive())["body"]
-    if scope["path"] == "/stream":
-        await send({"type": "http.response.start", "status": 200, "headers": []})
-        for piece in (b"one ", b"two ", body):
-            await send({"type": "http.response.body", "body": piece, "more_body": True})
-        await send({"type": "http.response.body", "body": b""})
-        return
-    text = f"{scope['method']} {scope['path']} {scope['query_string'].decode()} ".encode() + body
-    status = 204 if scope["path"] == "/nothing" else 200
-    headers = [(b"content-type", b"text/plain"), (b"x-id", scope["penstock.request_id"].encode())]
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": text})
+class ScriptedApplication:
+    """Answers by the path; under /wait it waits until its client is gone."""
 
+    def __init__(self) -> None:
+        self.waiting = 0
+        self.disconnects: list[str] = []
 
-application.disconnects = []  # type: ignore[attr-defined]
-application.waiting = 0  # type: ignore[attr-defined]
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["path"] == "/raise":
+            raise RuntimeError("a bug")
+        if scope["path"] == "/wait":
+            await receive()
+            self.waiting += 1
+            self.disconnects.append((await receive())["type"])
+            return
+        body = (await receive())["body"]
+        if scope["path"] == "/stream":
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+            for piece in (b"one ", b"two ", body):
+                await send({"type": "http.response.body", "body": piece, "more_body": True})
+            await send({"type": "http.response.body", "body": b""})
+            return
+        text = f"{scope['method']} {scope['path']} {scope['query_string'].decode()} ".encode()
+        status = 204 if scope["path"] == "/nothing" else 200
+        request_id = scope["penstock.request_id"].encode()
+        headers = [(b"content-type", b"text/plain"), (b"x-id", request_id)]
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        await send({"type": "http.response.body", "body": text + body})
 
 
 class HttpSite:
-    def __init__(self, listener: HttpServerListener, door: ScriptedDoor, port: int) -> None:
+    def __init__(
+        self,
+        listener: HttpServerListener,
+        door: ScriptedDoor,
+        application: ScriptedApplication,
+        port: int,
+    ) -> None:
         self.listener = listener
         self.door = door
+        self.application = application
         self.port = port
         self.clients: list[RawClient] = []
 
@@ -111,7 +121,7 @@ async def site(
     **limits: Any,
 ) -> AsyncIterator[HttpSite]:
     """`kept`: the port that it listens at, which outlives it."""
-    door = ScriptedDoor()
+    door, application = ScriptedDoor(), ScriptedApplication()
     listener = HttpServerListener(
         limits=LimitConfig(**limits),
         clock=SystemClock(),
@@ -125,7 +135,7 @@ async def site(
     port = await listener.start(
         "127.0.0.1", kept.port if kept else 0, tls=tls, held=kept.sockets if kept else ()
     )
-    served = HttpSite(listener, door, port)
+    served = HttpSite(listener, door, application, port)
     try:
         yield served
     finally:

@@ -8,7 +8,7 @@ import re
 import socket
 
 import pytest
-from tests.gateway.http_site import POST, Gatekeeper, HttpSite, application, site
+from tests.gateway.http_site import POST, Gatekeeper, HttpSite, ScriptedApplication, site
 from tests.kit.gateway import PREFIX, run
 from tests.kit.http_clients import post
 from tests.kit.polling import until
@@ -318,9 +318,9 @@ async def test_applications_stream_fail_and_hear_of_disconnects() -> None:
         status, headers, _ = await client.ask(b"GET /nothing HTTP/1.1\r\nHost: x\r\n\r\n")
         assert (status, "content-length" in headers) == (204, False)
         client.write(post("/wait"))
-        await until(lambda: application.waiting == 1)  # type: ignore[attr-defined]
+        await until(lambda: served.application.waiting == 1)
         client.close()
-        await until(lambda: application.disconnects == ["http.disconnect"])  # type: ignore[attr-defined]
+        await until(lambda: served.application.disconnects == ["http.disconnect"])
 
 
 async def test_stopping_answers_what_is_in_flight_and_closes_what_is_idle() -> None:
@@ -345,7 +345,7 @@ async def test_a_port_in_use_is_an_error_that_says_what_to_do() -> None:
             clock=SystemClock(),
             ids=RequestIds(),
             doors=[],
-            fallback=AsgiDoor(application),
+            fallback=AsgiDoor(ScriptedApplication()),
         )
         with pytest.raises(CallerError, match="Another program listens") as caught:
             await listener.start("127.0.0.1", taken.getsockname()[1])
