@@ -19,6 +19,7 @@ import openvino as ov
 import tokenizers
 from openvino_genai import py_openvino_genai as genai
 
+from penstock.runtimes.openvino.runtime import ROUNDED_GROUP, arithmetic
 from penstock.runtimes.openvino_genai.structured import genai_tokenizer, token_bytes
 
 
@@ -35,7 +36,7 @@ class Bare:
         self._pipeline = genai.ContinuousBatchingPipeline(
             str(folder), genai_tokenizer(genai, token_bytes(tokenizer, vocabulary), 1), scheduler,
             "CPU", PERFORMANCE_HINT="LATENCY", ENABLE_CPU_PINNING=False,
-            INFERENCE_NUM_THREADS=threads,
+            INFERENCE_NUM_THREADS=threads, **arithmetic("", rounded_group=ROUNDED_GROUP),
         )  # fmt: skip
         self._number = 0
 

@@ -36,9 +36,10 @@ from penstock.compile.contract import Tolerance
 from penstock.compile.libraries import need
 from penstock.compile.proof.proof import load_context
 from penstock.runtimes.loader import load_seq2seq_model
+from penstock.runtimes.openvino.runtime import ROUNDED_GROUP
 from penstock.runtimes.processor import instruction_set_here
 from penstock.runtimes.seq2seq.decoding import DecodeLoop, DecodingJob
-from penstock.runtimes.seq2seq.model import ROUNDED_GROUP, Seq2SeqModel
+from penstock.runtimes.seq2seq.model import Seq2SeqModel
 from penstock.runtimes.seq2seq.request import GenerationRequest
 
 Logits = Sequence[np.ndarray]  #: one array [steps, vocabulary] per answer

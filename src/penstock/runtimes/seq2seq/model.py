@@ -26,7 +26,7 @@ import numpy as np
 
 from penstock.errors import ModelError, PenstockError
 from penstock.runtimes.base import LoadContext
-from penstock.runtimes.openvino.runtime import arithmetic, shared_core
+from penstock.runtimes.openvino.runtime import ROUNDED_GROUP, arithmetic, shared_core
 from penstock.runtimes.seq2seq.fixed import LoneEncoders, fixed_request
 from penstock.runtimes.seq2seq.rows import RowCaches, fill, padded
 from penstock.runtimes.tensor_bytes import row_steps, threads_of
@@ -79,12 +79,6 @@ def _worthwhile(lines: Iterable[str]) -> Iterator[tuple[int, int]]:
 #: short text, where the cost of free sizes is visible (an eighth of the step, measured).
 _LONE = (1, padded(1), padded(1))
 
-#: For INT8 weights, where the description leaves the precision to us: activations are rounded to 8
-#: bits in groups of this many, each with its own scale, each row by itself, so that mates have no
-#: effect. The products are then of integers: an encoder run takes a third of the time, and a step
-#: two thirds, of what it takes with weights converted back. Groups of 32 cost the encoder a tenth
-#: more.
-ROUNDED_GROUP = 64
 #: Loading waits at most this long (and one run) for kernels of short sources.
 _SETTLE_S_MAX = 1.0
 
