@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from penstock.core.rollout.policy import RolloutPolicy
+
 RANDOM = "RANDOM"
 LEAST_OUTSTANDING_REQUESTS = "LEAST_OUTSTANDING_REQUESTS"
 PREFIX_AWARE = "PREFIX_AWARE"
@@ -136,6 +138,8 @@ class DeploymentSpec:
     metrics_publish_s: int = 0  #: MetricPublishFrequencyInSeconds; 0 = not given
     metrics_enhanced: bool = False  #: EnableEnhancedMetrics
     asynchronous: AsyncSpec | None = None  #: None: it answers at once
+    #: how it takes over from the generation that serves; None: at once, as soon as it is ready
+    rollout: RolloutPolicy | None = None
 
     def with_images(self, images: Mapping[str, tuple[str, str]]) -> DeploymentSpec:
         """As `ModelSource.with_images`, for all its models."""
@@ -178,6 +182,7 @@ class CopyRoute:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VariantRoutes:
     name: str
+    #: its part of requests that name no variant, and of those that name one that is here twice
     weight: float
     strategy: str
     copies: tuple[CopyRoute, ...]
@@ -190,6 +195,8 @@ class VariantRoutes:
     #: its copies are hosts of target models: each request names a target model
     multi_model: bool = False
     direct: bool = False  #: each request names one of the containers of its model
+    #: its copies are of a new generation, beside the same variant of the one that it replaces
+    incoming: bool = False
     component: str = ""  #: name of the inference component; "" = the variant's own model
     base: str = ""  #: for an adapter: the component whose copies it is loaded into; "" = no adapter
     #: for requests while there is no copy: hold | refuse; "" = the server's setting

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from penstock.core.deployment.capacity_spec import WHOLE_INSTANCE, ComponentSpec, CopySpec
 from penstock.core.deployment.deployment import DeploymentSpec, EndpointRoutes
 from penstock.core.resources import NO_RESOURCES, ComputeResources
+from penstock.core.rollout.policy import RolloutProgress
 
 CREATING = "Creating"
 IN_SERVICE = "InService"
@@ -64,6 +65,7 @@ class EndpointSpec:
     active: DeploymentSpec | None = None
     target: DeploymentSpec | None = None
     previous: DeploymentSpec | None = None
+    progress: RolloutProgress | None = None  #: of `target`; None: its rollout has not begun
     components: tuple[ComponentSpec, ...] = ()  #: inference components, sorted by name
     #: other names in protocols -> target model or component; "" = the endpoint itself
     served_names: Mapping[str, str] = field(default_factory=dict)
@@ -164,6 +166,7 @@ class EndpointObserved:
     #: (variant, time) when managed scaling last stopped one
     released: tuple[tuple[str, float], ...] = ()
     shortages: tuple[PoolShortage, ...] = ()
+    alarms: Mapping[str, str] = field(default_factory=dict)  #: name -> state, of a rollout's alarms
 
     def copies_by_instance(self) -> dict[str, list[CopyObserved]]:
         """Copies in their order, by instance id; instances without a copy have no entry."""
@@ -274,6 +277,15 @@ class SetStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class SetRollout:
+    """How far the rollout of a generation is, recorded in one transaction."""
+
+    generation: int
+    progress: RolloutProgress
+    reason: str  #: as `RolloutStep`'s
+
+
+@dataclass(frozen=True, slots=True)
 class SetComponent:
     """A component's new status, recorded in one transaction. If `active_revision` is the target's,
     the target becomes active and the rollout ends; if it is the active one's, the target is
@@ -310,6 +322,7 @@ Action = (
     | PublishRoutes
     | WithdrawRoutes
     | SetStatus
+    | SetRollout
     | SetComponent
     | ForgetComponent
     | FinishDelete

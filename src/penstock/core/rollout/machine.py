@@ -1,0 +1,121 @@
+"""When a rollout moves traffic, when it is over, and when it goes back.
+
+`decide` is a pure function of the policy, of how far the rollout is, and of what is seen. The
+record keeps the progress that it returns, so a server that starts goes on where the one before was.
+
+    creating     until every instance of the new generation is ready
+    baking       each step gives it a larger share of the traffic for `wait_s`; the next step waits
+                 until all its instances are ready again, if one was lost
+    terminating  it has everything; the old generation is kept for `termination_wait_s`, idle
+
+Back to the old generation: an alarm that is in ALARM while it bakes, or `execution_s_max` since the
+rollout began, before it has everything and has baked. An alarm without data, or one that is gone,
+sends nothing back. Failures of the new generation's own instances end it before this is asked
+(`core/endpoint/reconcile.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from penstock.core.alarms.spec import ALARM
+from penstock.core.rollout.policy import (
+    BAKING,
+    CREATING,
+    TERMINATING,
+    RolloutPolicy,
+    RolloutProgress,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RolloutStep:
+    """What to do now."""
+
+    progress: RolloutProgress  #: to be recorded, where it differs from before
+    complete: bool = False  #: the new generation is the only one from now on
+    roll_back: str = ""  #: why all traffic goes back; "" = it does not
+    #: rollout-begins | generation-ready | share-raised | baked | terminated | alarm | timeout
+    reason: str = ""
+    next_deadline: float | None = None  #: wall clock s at which to decide again without any news
+
+
+def decide(
+    policy: RolloutPolicy,
+    progress: RolloutProgress | None,
+    *,
+    instances: int,
+    ready: bool,
+    alarms: Mapping[str, str],
+    wall: float,
+) -> RolloutStep:
+    """
+    Args:
+        policy: of the rollout.
+        progress: as recorded; None: it has not begun.
+        instances: of the new generation, as it should be.
+        ready: they all are.
+        alarms: states of alarms by name; those that do not exist are missing.
+        wall: s.
+    """
+    if progress is None:
+        progress = RolloutProgress(stage=CREATING, began=wall, since=wall)
+        if not ready:
+            return _waiting(policy, progress, "rollout-begins")
+    shares = tuple(policy.shares(instances))
+    if progress.stage == TERMINATING:
+        return _terminating(policy, progress, wall)
+    if progress.stage == BAKING:
+        ringing = [name for name in policy.alarms if alarms.get(name) == ALARM]
+        if ringing:
+            return _back(progress, "alarm", f"in ALARM: {', '.join(ringing)}")
+    end = progress.began + policy.execution_s_max
+    if policy.execution_s_max and wall >= end:
+        return _back(progress, "timeout", f"not done within {policy.execution_s_max:g} s")
+    if not ready:
+        return _waiting(policy, progress)
+    if progress.stage == CREATING:
+        return _raised(policy, progress, shares, wall, "generation-ready")
+    if wall < progress.since + policy.wait_s:
+        return _waiting(policy, progress)
+    if progress.step < len(shares):
+        return _raised(policy, progress, shares, wall, "share-raised")
+    ended = replace(progress, stage=TERMINATING, since=wall)
+    return replace(_terminating(policy, ended, wall), reason="baked")
+
+
+def _raised(
+    policy: RolloutPolicy,
+    progress: RolloutProgress,
+    shares: tuple[float, ...],
+    wall: float,
+    reason: str,
+) -> RolloutStep:
+    share = shares[progress.step]
+    raised = replace(progress, stage=BAKING, since=wall, step=progress.step + 1, share=share)
+    if policy.wait_s > 0:
+        return _waiting(policy, raised, reason)
+    if raised.step < len(shares):
+        return replace(_waiting(policy, raised, reason), next_deadline=wall)
+    return _terminating(policy, replace(raised, stage=TERMINATING), wall, reason)
+
+
+def _terminating(
+    policy: RolloutPolicy, progress: RolloutProgress, wall: float, reason: str = "terminated"
+) -> RolloutStep:
+    until = progress.since + policy.termination_wait_s
+    if wall >= until:
+        return RolloutStep(progress=progress, complete=True, reason=reason)
+    return RolloutStep(progress=progress, reason=reason, next_deadline=until)
+
+
+def _waiting(policy: RolloutPolicy, progress: RolloutProgress, reason: str = "") -> RolloutStep:
+    ends = [progress.began + policy.execution_s_max] if policy.execution_s_max else []
+    if progress.stage == BAKING:
+        ends.append(progress.since + policy.wait_s)
+    return RolloutStep(progress=progress, reason=reason, next_deadline=min(ends, default=None))
+
+
+def _back(progress: RolloutProgress, reason: str, why: str) -> RolloutStep:
+    return RolloutStep(progress=progress, roll_back=why, reason=reason)
