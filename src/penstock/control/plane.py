@@ -17,6 +17,7 @@ from penstock.cleanup import shielded
 from penstock.clock import Clock, SystemClock
 from penstock.config import CAPACITY_STRICT, FLEET_LOCAL, ServerConfig
 from penstock.control.access.keys import FollowedKeys
+from penstock.control.alarms import rows as alarm_rows
 from penstock.control.database.leader_table import Term
 from penstock.control.housekeeping import Housekeeping
 from penstock.control.instances.instance_client import InstanceClient
@@ -169,6 +170,7 @@ class ControlPlane:
                 record=self.target_models,
                 model_counted=self._model_counted,
                 ready_times_file=state_dir / "ready-times.json",
+                alarm_states=_alarm_states,
             )
             await self._reconciler.start()
         except BaseException:
@@ -395,6 +397,12 @@ class ControlPlane:
         """Returns once every instance accepts connections of these processes, and of no others."""
         if self._reconciler is not None:
             await self._reconciler.work.instances.admit_gateways(pids)
+
+
+def _alarm_states(store: Store, names: Sequence[str]) -> dict[str, str]:
+    """Name -> state, of those that exist."""
+    with store.read() as db:
+        return {one.name: one.state for one in alarm_rows.find(db, names)}
 
 
 def _spec_for(config: ServerConfig) -> ReconcileSpec:

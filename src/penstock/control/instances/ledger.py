@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -87,8 +87,9 @@ class EndpointLedger:
         if desired == self.desired:
             return
         former, self.desired = self.desired, desired
-        if replace(former, served_names=desired.served_names) == desired:
-            return  # another name changes no slot
+        named = replace(former, served_names=desired.served_names, progress=desired.progress)
+        if named == desired:
+            return  # another name changes no slot, nor does a step of a rollout
         concerned = {one.name for one in set(former.components) ^ set(desired.components)}
         every = replace(former, components=()) != replace(desired, components=())
         generations = {one.generation for one in desired.generations}
@@ -243,8 +244,13 @@ class EndpointLedger:
                 if route.copy in self.copies:
                     self.copies[route.copy].routed = True
 
-    def observed(self, outstanding: Callable[[int], int] = lambda copy: 0) -> EndpointObserved:
-        """`outstanding`: copy -> its requests in flight now."""
+    def observed(
+        self,
+        outstanding: Callable[[int], int] = lambda copy: 0,
+        alarms: Mapping[str, str] | None = None,
+    ) -> EndpointObserved:
+        """`outstanding`: copy -> its requests in flight now; `alarms`: name -> state, of those that
+        its rollout watches."""
         return EndpointObserved(
             instances=tuple(entry.observed() for entry in self.instances.values()),
             copies=tuple(
@@ -255,6 +261,7 @@ class EndpointLedger:
             published=self.published,
             released=tuple(self.released.items()),
             shortages=tuple(self._shortages.values()),
+            alarms=alarms or {},
         )
 
     def _type_of(self, instance_id: str) -> str:

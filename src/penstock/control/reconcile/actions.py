@@ -33,6 +33,7 @@ from penstock.core.deployment.endpoint_state import (
     RefuseCopy,
     RefuseInstance,
     SetComponent,
+    SetRollout,
     SetStatus,
     StartInstance,
     StopInstance,
@@ -201,6 +202,9 @@ def told(action: Action) -> tuple[str, str, str]:
             return "stop instance", action.reason, where
         case SetStatus(status=status):
             return f"status {status}", action.reason, action.failure_reason
+        case SetRollout(progress=progress):
+            what = f"rollout {progress.stage}: {progress.share:.0%} of the traffic"
+            return what, action.reason, f"generation {action.generation}"
         case SetComponent(component=component, status=status):
             return f"component {component} {status}", action.reason, action.failure_reason
         case ForgetComponent(component=component):

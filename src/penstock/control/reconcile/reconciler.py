@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -29,7 +29,7 @@ from penstock.control.ports import ModelCounted, RoutePublisher
 from penstock.control.reconcile.actions import FAILED, WAITS, Actions, told
 from penstock.control.reconcile.hosted import HostedDeployments
 from penstock.control.store.images import keep_images, named_images
-from penstock.control.store.records import NotFound, UnreadableRecord
+from penstock.control.store.records import EndpointRecord, NotFound, UnreadableRecord
 from penstock.control.store.store import Store
 from penstock.control.store.store_thread import StoreThread
 from penstock.control.store.target_model_record import TargetModelRecord
@@ -46,6 +46,7 @@ from penstock.core.deployment.endpoint_state import (
     RefuseCopy,
     RefuseInstance,
     SetComponent,
+    SetRollout,
     SetStatus,
     StartInstance,
     StopInstance,
@@ -63,6 +64,9 @@ from penstock.metrics import item_failures
 from penstock.metrics.item_failures import apart
 
 _log = logging.getLogger(__name__)
+
+#: Called with the store and names of alarms: the states of those that exist.
+AlarmStates = Callable[[Store, Sequence[str]], Mapping[str, str]]
 
 _RETRY_S: Final = 1.0  #: pause after the database could not be written, in s
 _BUG_RETRY_S: Final = 5.0  #: pause of an endpoint after a bug of ours, in s; other endpoints go on
@@ -88,12 +92,15 @@ class ReconcilerDriver:
         spec: ReconcileSpec | None = None,
         model_counted: ModelCounted = lambda *counted: None,
         ready_times_file: Path | None = None,
+        alarm_states: AlarmStates = lambda store, names: {},
     ) -> None:
-        """`available_bytes`: the machine's free memory now; None = not known."""
+        """`available_bytes`: the machine's free memory now; None = not known. `alarm_states`: name
+        -> state of those alarms that exist."""
         self._database = database
         self._publisher = publisher
         self._clock = clock
         self._spec = spec or ReconcileSpec()
+        self._alarm_states = alarm_states
         self._housekeeping = housekeeping
         self._log_dir = settings.log_dir
         self.ready_times = ReadyTimes()
@@ -265,11 +272,13 @@ class ReconcilerDriver:
             ledger = self._ledgers.get(key)
             if ledger is None:
                 return
+            alarms = await self._alarms(ledger.desired)
             decision = decide(
                 ledger.desired,
-                ledger.observed(self._publisher.outstanding),
+                ledger.observed(self._publisher.outstanding, alarms),
                 now=self._clock.monotonic(),
                 spec=self._spec,
+                wall=self._clock.wall(),
             )
             if decision.next_deadline is not None:
                 self._deadlines[key] = decision.next_deadline
@@ -284,6 +293,12 @@ class ReconcilerDriver:
         except Exception as error:
             item_failures.note("endpoints", key, error)
             self._deadlines[key] = self._clock.monotonic() + _BUG_RETRY_S
+
+    async def _alarms(self, desired: EndpointSpec) -> Mapping[str, str]:
+        """States of the alarms that a rollout under way watches."""
+        policy = desired.target.rollout if desired.target is not None else None
+        names = policy.alarms if policy is not None else ()
+        return await self._database.call(self._alarm_states, names) if names else {}
 
     async def _read(self, key: str) -> None:
         ledger = self._ledgers.get(key)
@@ -346,12 +361,18 @@ class ReconcilerDriver:
                 ledger.publish(None)
             case SetStatus():
                 await self._set_status(key, ledger, action)
+            case SetRollout(generation=generation, progress=progress):
+                name, wall = ledger.desired.endpoint, self._clock.wall()
+                record = await self._database.call(
+                    Store.set_rollout, name, generation, progress, now=wall
+                )
+                self._take_record(key, ledger, record)
             case SetComponent():
                 await self._set_component(key, ledger, action)
             case ForgetComponent(component=component):
                 name = ledger.desired.endpoint
-                record = await self._database.call(Store.forget_component, name, component)
-                self._take_spec(key, record.desired())
+                left = await self._database.call(Store.forget_component, name, component)
+                self._take_spec(key, left.desired())
             case FinishDelete():
                 if key not in self.hosted:
                     await self._database.call(Store.finish_delete, ledger.desired.endpoint)
@@ -382,6 +403,10 @@ class ReconcilerDriver:
             active_generation=action.active_generation,
             restore_previous=action.restore_previous,
         )
+        self._take_record(key, ledger, record)
+
+    def _take_record(self, key: str, ledger: EndpointLedger, record: EndpointRecord | None) -> None:
+        """The endpoint as a write left it; None: it is gone."""
         if record is None:
             ledger.take_spec(replace(ledger.desired, status=DELETING))
             self._changed(key)

@@ -255,7 +255,8 @@ class RefuseCopy:
 @dataclass(frozen=True, slots=True)
 class PublishRoutes:
     routes: EndpointRoutes
-    #: generation-ready | copies-changed | weights-changed | endpoint-known | served-names-changed
+    #: generation-ready | copies-changed | weights-changed | endpoint-known |
+    #: served-names-changed | share-raised | baked
     reason: str
 
 
@@ -270,7 +271,9 @@ class SetStatus:
     becomes active and the rollout ends; if it is the active one's, the target is dropped."""
 
     status: str
-    reason: str  #: generation-ready | generation-failed | counts-reached | counts-out-of-reach
+    #: generation-ready | generation-failed | counts-reached | counts-out-of-reach, or of a rollout:
+    #: baked | share-raised | terminated | alarm | timeout
+    reason: str
     failure_reason: str = ""
     active_generation: int | None = None
     restore_previous: bool = False

@@ -17,7 +17,9 @@ The life of an endpoint:
     Updating   (new generation) its copies start beside the old ones, which serve until ALL new
                ones are ready; then the routes change as a whole, and the old copies drain and
                stop. If the new generation fails it is stopped and the endpoint is InService as
-               before, with the error of the update as FailureReason
+               before, with the error of the update as FailureReason. With a rollout policy the
+               new copies get a share of the traffic, which grows while alarms are watched
+               (`core/rollout`); the old ones stay until it is over, and serve on if it goes back
     Updating   (weights, counts) copies are added, or drained and stopped; out of reach -> the
                former weights and counts are restored, with a FailureReason
     InService  what dies is replaced, 0.5 s to 30 s after its last failure; the status stays,
@@ -32,6 +34,7 @@ After a restart of the server nothing is observed yet, and the same rules start 
 endpoint found Updating goes straight to its target generation: old copies are kept up only where
 they have been observed, so a machine that has room for one generation is enough. Until the switch
 its routes name no copy; if the target fails, the old generation is started as for any InService.
+With a rollout policy both are started again, and the rollout goes on where it was.
 
 Invariants: a copy that requests were routed to is drained before it is stopped (unless it died),
 and only after routes without it were published; the only routed generation is never stopped for
@@ -61,6 +64,7 @@ from penstock.core.deployment.endpoint_state import (
     FinishDelete,
     ForgetComponent,
     SetComponent,
+    SetRollout,
     SetStatus,
     SlotFailure,
 )
@@ -68,6 +72,12 @@ from penstock.core.deployment.slot_retries import ReconcileSpec, earliest, is_fi
 from penstock.core.endpoint import capacity, endings, generation, routes
 from penstock.core.endpoint import component_life as life
 from penstock.core.endpoint.generation import GenerationObserved
+from penstock.core.rollout import machine as rollout
+from penstock.core.rollout.machine import RolloutStep
+from penstock.core.rollout.policy import BAKING, RolloutPolicy
+
+#: s. How soon an alarm is heard of while a rollout bakes.
+ALARMS_LOOK_S = 1.0
 
 
 def of_rollout(
@@ -133,12 +143,14 @@ def decide(
     *,
     now: float,
     spec: ReconcileSpec | None = None,
+    wall: float = 0.0,
 ) -> ReconcileDecision:
-    """The next actions for one endpoint. See the module for the rules."""
+    """The next actions for one endpoint. See the module for the rules. `wall`: the time by the wall
+    clock, which rollouts are recorded by."""
     spec = spec or ReconcileSpec()
     ending = desired.status in (DELETING, FAILED)
     expired = endings.expire(observed, now=now, spec=spec, ending=ending)
-    turn = _ReconcileTurn(desired, expired.observed, now, spec)
+    turn = _ReconcileTurn(desired, expired.observed, now, spec, wall)
     turn.actions += expired.actions
     turn.deadline = expired.next_deadline
     if desired.status == DELETING:
@@ -159,12 +171,18 @@ class _ReconcileTurn:
     """One call of `decide`: collects actions and the nearest deadline."""
 
     def __init__(
-        self, desired: EndpointSpec, observed: EndpointObserved, now: float, spec: ReconcileSpec
+        self,
+        desired: EndpointSpec,
+        observed: EndpointObserved,
+        now: float,
+        spec: ReconcileSpec,
+        wall: float,
     ) -> None:
         self._desired = desired
         self._observed = observed
         self._now = now
         self._spec = spec
+        self._wall = wall
         self.actions: list[Action] = []
         self.deadline: float | None = None
 
@@ -179,20 +197,17 @@ class _ReconcileTurn:
         """Decides for a first or a new generation that is being started."""
         failure = of_rollout(target, self._observed, self._spec)
         if failure is not None:
-            self.actions.append(
-                SetStatus(
-                    FAILED if active is None else IN_SERVICE,
-                    "generation-failed",
-                    _failure_reason(failure.message, target, active),
-                    None if active is None else active.generation,
-                )
-            )
+            self._give_up(target, active, "generation-failed", failure.message)
             return
         # Components need a generation that serves.
         components = self._desired.components if active is not None else ()
         new = self._keep_up(target, "new-generation", components, first=True)
         counts = raised(target, None) | new.component_counts()
-        if new.reaches(counts) and not new.adapters_missing:
+        ready = new.reaches(counts) and not new.adapters_missing
+        if active is not None and target.rollout is not None:
+            self._move(target, active, target.rollout, new, ready=ready)
+            return
+        if ready:
             self._publish(target, new, routes.GENERATION_READY)
             self.actions.append(
                 SetStatus(IN_SERVICE, "generation-ready", "", active_generation=target.generation)
@@ -206,6 +221,65 @@ class _ReconcileTurn:
             old = self._keep_up(active, "variant-count", components)
         self._publish(active, old, "copies-changed")
         self._take_away([new, old], {target.generation, active.generation})
+
+    def _move(
+        self,
+        target: DeploymentSpec,
+        active: DeploymentSpec,
+        policy: RolloutPolicy,
+        new: GenerationObserved,
+        *,
+        ready: bool,
+    ) -> None:
+        """Moves traffic to a new generation as its policy says, or all of it back."""
+        step = rollout.decide(
+            policy,
+            self._desired.progress,
+            instances=sum(one.instance_count for one in target.variants),
+            ready=ready,
+            alarms=self._observed.alarms,
+            wall=self._wall,
+        )
+        if step.roll_back:
+            self._give_up(target, active, step.reason, step.roll_back)
+            return
+        if step.complete:
+            self._publish(target, new, routes.GENERATION_READY)
+            done = SetStatus(IN_SERVICE, step.reason, "", active_generation=target.generation)
+            self.actions.append(done)
+            return
+        old = self._keep_up(active, "variant-count", self._desired.components)
+        share = step.progress.share
+        if share >= 1.0:
+            self._publish(target, new, step.reason or "copies-changed")
+        else:
+            incoming = routes.IncomingRoutes(target, new.copies, share) if share else None
+            self._publish(active, old, step.reason or "copies-changed", incoming)
+        # Recorded after its routes: whoever reads the record finds it so.
+        if step.progress != self._desired.progress:
+            self.actions.append(SetRollout(target.generation, step.progress, step.reason))
+        self._wake_for(step, policy)
+        self._take_away([new, old], {target.generation, active.generation})
+
+    def _wake_for(self, step: RolloutStep, policy: RolloutPolicy) -> None:
+        if step.next_deadline is not None:
+            due = self._now + max(step.next_deadline - self._wall, 0.0)
+            self.deadline = earliest(self.deadline, due)
+        if policy.alarms and step.progress.stage == BAKING:
+            self.deadline = earliest(self.deadline, self._now + ALARMS_LOOK_S)
+
+    def _give_up(
+        self, target: DeploymentSpec, active: DeploymentSpec | None, reason: str, why: str
+    ) -> None:
+        """Ends the rollout of a generation: the one that serves goes on, if there is one."""
+        self.actions.append(
+            SetStatus(
+                FAILED if active is None else IN_SERVICE,
+                reason,
+                _failure_reason(why, target, active),
+                None if active is None else active.generation,
+            )
+        )
 
     def hold(self, active: DeploymentSpec, previous: DeploymentSpec | None) -> None:
         """Decides for a generation that serves, perhaps with new weights or counts."""
@@ -275,7 +349,13 @@ class _ReconcileTurn:
         self.deadline = earliest(self.deadline, held.next_deadline)
         return held
 
-    def _publish(self, deployment: DeploymentSpec, held: GenerationObserved, reason: str) -> None:
+    def _publish(
+        self,
+        deployment: DeploymentSpec,
+        held: GenerationObserved,
+        reason: str,
+        incoming: routes.IncomingRoutes | None = None,
+    ) -> None:
         serving = [held.serving(one) for one in self._desired.components]
         self.actions += routes.decide(
             deployment,
@@ -284,6 +364,7 @@ class _ReconcileTurn:
             reason,
             serving,
             self._desired.served_names,
+            incoming,
         )
 
     def _take_away(self, held: list[GenerationObserved], generations: set[int]) -> None:

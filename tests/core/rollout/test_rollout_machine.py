@@ -1,0 +1,143 @@
+"""`core/rollout/machine.py` as literal timelines: a policy, what is seen, and what follows."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from penstock.core.alarms.spec import ALARM, INSUFFICIENT_DATA, OK
+from penstock.core.rollout.machine import RolloutStep, decide
+from penstock.core.rollout.policy import (
+    BAKING,
+    CANARY,
+    CAPACITY_PERCENT,
+    CREATING,
+    INSTANCE_COUNT,
+    LINEAR,
+    TERMINATING,
+    RolloutPolicy,
+    RolloutProgress,
+    RolloutSize,
+)
+
+TENTH = RolloutSize(kind=CAPACITY_PERCENT, value=10)
+POLICY = RolloutPolicy(
+    kind=CANARY, size=TENTH, wait_s=60.0, termination_wait_s=30.0, execution_s_max=600.0,
+    alarms=("errors", "latency"),
+)  # fmt: skip
+
+
+def step_of(
+    policy: RolloutPolicy,
+    progress: RolloutProgress | None,
+    wall: float,
+    *,
+    ready: bool = True,
+    alarms: dict[str, str] | None = None,
+) -> RolloutStep:
+    return decide(
+        policy, progress, instances=4, ready=ready, alarms=alarms or {}, wall=wall
+    )  # fmt: skip
+
+
+def progress_of(stage: str, *, since: float, step: int = 0, share: float = 0.0) -> RolloutProgress:
+    return RolloutProgress(stage=stage, began=1000.0, since=since, step=step, share=share)
+
+
+def test_a_canary_bakes_twice_and_keeps_the_old_generation_for_a_while() -> None:
+    created = progress_of(CREATING, since=1000.0)
+    assert step_of(POLICY, None, 1000.0, ready=False) == RolloutStep(
+        progress=created, reason="rollout-begins", next_deadline=1600.0
+    )
+    assert step_of(POLICY, created, 1040.0, ready=False) == RolloutStep(
+        progress=created, next_deadline=1600.0
+    )
+    canary = progress_of(BAKING, since=1050.0, step=1, share=0.1)
+    assert step_of(POLICY, created, 1050.0) == RolloutStep(
+        progress=canary, reason="generation-ready", next_deadline=1110.0
+    )
+    assert step_of(POLICY, canary, 1109.9) == RolloutStep(progress=canary, next_deadline=1110.0)
+    whole = progress_of(BAKING, since=1110.0, step=2, share=1.0)
+    assert step_of(POLICY, canary, 1110.0) == RolloutStep(
+        progress=whole, reason="share-raised", next_deadline=1170.0
+    )
+    over = progress_of(TERMINATING, since=1170.0, step=2, share=1.0)
+    assert step_of(POLICY, whole, 1170.0) == RolloutStep(
+        progress=over, reason="baked", next_deadline=1200.0
+    )
+    assert step_of(POLICY, over, 1200.0) == RolloutStep(
+        progress=over, complete=True, reason="terminated"
+    )
+
+
+def test_linear_steps_are_even_and_end_at_all_of_it() -> None:
+    tenths = [each / 10 for each in range(1, 11)]
+    assert list(RolloutPolicy(kind=LINEAR, size=TENTH).shares(7)) == pytest.approx(tenths)
+    third = RolloutSize(kind=INSTANCE_COUNT, value=1)
+    assert list(RolloutPolicy(kind=LINEAR, size=third).shares(3)) == pytest.approx(
+        [1 / 3, 2 / 3, 1]
+    )
+    forty = RolloutSize(kind=CAPACITY_PERCENT, value=40)
+    assert list(RolloutPolicy(kind=LINEAR, size=forty).shares(5)) == pytest.approx([0.4, 0.8, 1.0])
+
+
+def test_a_share_is_of_the_instances_or_in_percent() -> None:
+    two = RolloutSize(kind=INSTANCE_COUNT, value=2)
+    assert list(RolloutPolicy(kind=CANARY, size=two).shares(8)) == [0.25, 1.0]
+    assert list(RolloutPolicy(kind=CANARY, size=two).shares(1)) == [1.0]
+    assert list(RolloutPolicy().shares(8)) == [1.0]
+
+
+def test_without_waits_it_is_over_as_soon_as_it_is_ready() -> None:
+    done = step_of(RolloutPolicy(), None, 1000.0)
+    assert (done.complete, done.reason) == (True, "generation-ready")
+    # Each part of a canary is seen, however short its time.
+    canary = step_of(RolloutPolicy(kind=CANARY, size=TENTH), None, 1000.0)
+    assert (canary.complete, canary.progress.share, canary.next_deadline) == (False, 0.1, 1000.0)
+    end = step_of(RolloutPolicy(kind=CANARY, size=TENTH), canary.progress, 1000.0)
+    assert (end.complete, end.progress.share) == (True, 1.0)
+
+
+@pytest.mark.parametrize("step", [1, 2])
+def test_an_alarm_sends_it_back_while_it_bakes(step: int) -> None:
+    baking = progress_of(BAKING, since=1050.0, step=step, share=0.1 if step == 1 else 1.0)
+    seen = step_of(POLICY, baking, 1051.0, alarms={"errors": OK, "latency": ALARM})
+    assert (seen.roll_back, seen.reason) == ("in ALARM: latency", "alarm")
+    # Its last second counts.
+    late = step_of(POLICY, baking, 1110.0, alarms={"errors": ALARM, "latency": ALARM})
+    assert late.roll_back == "in ALARM: errors, latency"
+
+
+@pytest.mark.parametrize("state", [OK, INSUFFICIENT_DATA])
+def test_an_alarm_that_does_not_ring_sends_nothing_back(state: str) -> None:
+    baking = progress_of(BAKING, since=1050.0, step=1, share=0.1)
+    for alarms in ({"errors": state}, {}, {"another": ALARM}):
+        assert not step_of(POLICY, baking, 1051.0, alarms=alarms).roll_back
+
+
+def test_alarms_are_watched_while_it_bakes_and_at_no_other_time() -> None:
+    created = progress_of(CREATING, since=1000.0)
+    over = progress_of(TERMINATING, since=1170.0, step=2, share=1.0)
+    for progress in (None, created, over):
+        assert not step_of(
+            POLICY, progress, 1171.0, ready=False, alarms={"errors": ALARM}
+        ).roll_back
+
+
+def test_it_goes_back_when_it_takes_too_long_and_not_once_it_has_baked() -> None:
+    created = progress_of(CREATING, since=1000.0)
+    assert not step_of(POLICY, created, 1599.9, ready=False).roll_back
+    late = step_of(POLICY, created, 1600.0, ready=False)
+    assert (late.roll_back, late.reason) == ("not done within 600 s", "timeout")
+    over = progress_of(TERMINATING, since=1590.0, step=2, share=1.0)
+    assert not step_of(POLICY, over, 1601.0).roll_back
+    unlimited = replace(POLICY, execution_s_max=0.0)
+    assert not step_of(unlimited, created, 1e9, ready=False).roll_back
+
+
+def test_the_share_grows_only_while_every_instance_is_ready() -> None:
+    canary = progress_of(BAKING, since=1050.0, step=1, share=0.1)
+    waits = step_of(POLICY, canary, 1150.0, ready=False)
+    assert (waits.progress, waits.complete) == (canary, False)
+    assert step_of(POLICY, canary, 1150.0).progress.share == 1.0
