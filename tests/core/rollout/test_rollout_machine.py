@@ -15,10 +15,14 @@ from penstock.core.rollout.policy import (
     CREATING,
     INSTANCE_COUNT,
     LINEAR,
+    ROLLING,
+    ROLLING_BACK,
     TERMINATING,
+    RolloutCapacity,
     RolloutPolicy,
     RolloutProgress,
     RolloutSize,
+    rollout_capacity,
 )
 
 TENTH = RolloutSize(kind=CAPACITY_PERCENT, value=10)
@@ -34,10 +38,13 @@ def step_of(
     wall: float,
     *,
     ready: bool = True,
+    old_ready: bool = True,
+    failure: str = "",
     alarms: dict[str, str] | None = None,
 ) -> RolloutStep:
     return decide(
-        policy, progress, instances=4, ready=ready, alarms=alarms or {}, wall=wall
+        policy, progress, instances=4, ready=ready, old_ready=old_ready, failure=failure,
+        alarms=alarms or {}, wall=wall,
     )  # fmt: skip
 
 
@@ -141,3 +148,68 @@ def test_the_share_grows_only_while_every_instance_is_ready() -> None:
     waits = step_of(POLICY, canary, 1150.0, ready=False)
     assert (waits.progress, waits.complete) == (canary, False)
     assert step_of(POLICY, canary, 1150.0).progress.share == 1.0
+
+
+@pytest.mark.parametrize(("stage", "step", "share"), [(CREATING, 0, 0.0), (BAKING, 1, 0.1)])
+def test_a_new_generation_that_fails_goes_back_at_once(stage: str, step: int, share: float) -> None:
+    """The old one is whole."""
+    progress = progress_of(stage, since=1050.0, step=step, share=share)
+    seen = step_of(POLICY, progress, 1051.0, ready=False, failure="no weights")
+    assert (seen.roll_back, seen.reason) == ("no weights", "generation-failed")
+
+
+HALF = RolloutSize(kind=INSTANCE_COUNT, value=2)
+IN_BATCHES = RolloutPolicy(kind=ROLLING, size=HALF, wait_s=60.0, alarms=("errors",))
+
+
+def parts(policy: RolloutPolicy, progress: RolloutProgress | None) -> tuple[float, float]:
+    found: RolloutCapacity = rollout_capacity(policy, progress, 4)
+    return found.new, found.old
+
+
+def test_batches_take_over_one_after_the_other() -> None:
+    """Four instances, two at a time: never fewer than four, never more than six."""
+    began = step_of(IN_BATCHES, None, 1000.0)
+    assert (began.progress, began.reason) == (progress_of(CREATING, since=1000.0), "rollout-begins")
+    assert parts(IN_BATCHES, began.progress) == (0.5, 1.0)
+    first = step_of(IN_BATCHES, began.progress, 1020.0)
+    assert first.progress == progress_of(BAKING, since=1020.0, step=1, share=0.5)
+    assert parts(IN_BATCHES, first.progress) == (0.5, 1.0)
+    second = step_of(IN_BATCHES, first.progress, 1080.0)
+    assert (second.progress, second.reason) == (
+        progress_of(CREATING, since=1080.0, step=1, share=0.5), "baked",
+    )  # fmt: skip
+    assert parts(IN_BATCHES, second.progress) == (1.0, 0.5)
+    assert step_of(IN_BATCHES, second.progress, 1090.0, ready=False).progress == second.progress
+    last = step_of(IN_BATCHES, second.progress, 1100.0)
+    assert last.progress == progress_of(BAKING, since=1100.0, step=2, share=1.0)
+    assert parts(IN_BATCHES, last.progress) == (1.0, 0.5)
+    assert step_of(IN_BATCHES, last.progress, 1160.0).complete
+
+
+@pytest.mark.parametrize(
+    ("size", "way"),
+    [(None, [0.0]), (RolloutSize(kind=CAPACITY_PERCENT, value=25), [0.75, 0.5, 0.25, 0.0])],
+)
+def test_batches_go_back_as_old_instances_are_ready_again(
+    size: RolloutSize | None, way: list[float]
+) -> None:
+    policy = replace(IN_BATCHES, rollback_size=size)
+    progress = progress_of(BAKING, since=1100.0, step=2, share=1.0)
+    seen = step_of(policy, progress, 1101.0, alarms={"errors": ALARM})
+    assert (seen.progress.stage, seen.progress.why) == (ROLLING_BACK, "in ALARM: errors")
+    assert not seen.roll_back
+    for share in way:
+        new, old = parts(policy, seen.progress)
+        assert (new, old) == (seen.progress.share, 1.0 - share)
+        assert step_of(policy, seen.progress, 1102.0, old_ready=False).progress == seen.progress
+        seen = step_of(policy, seen.progress, 1103.0, ready=False, alarms={"errors": OK})
+        if share:
+            assert (seen.progress.share, seen.reason) == (share, "share-lowered")
+    assert (seen.roll_back, seen.reason) == ("in ALARM: errors", "rolled-back")
+
+
+def test_a_first_batch_that_never_got_traffic_is_simply_ended() -> None:
+    created = progress_of(CREATING, since=1000.0)
+    seen = step_of(IN_BATCHES, created, 1001.0, ready=False, failure="no weights")
+    assert seen.roll_back == "no weights"

@@ -7,6 +7,7 @@ into actions, and a gateway is given `EndpointRoutes`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
@@ -153,6 +154,17 @@ class DeploymentSpec:
                 model=kept(one.model),
                 pools=tuple(replace(pool, model=kept(pool.model)) for pool in one.pools),
             )
+            for one in self.variants
+        )
+        return replace(self, variants=variants)
+
+    def scaled(self, part: float) -> DeploymentSpec:
+        """With this part of its instances, rounded up; all of them at 1."""
+        if part >= 1.0:
+            return self
+        variants = tuple(
+            # Rounded first: three times a third is not 1.
+            replace(one, instance_count=math.ceil(round(one.instance_count * part, 6)))
             for one in self.variants
         )
         return replace(self, variants=variants)

@@ -74,7 +74,7 @@ from penstock.core.endpoint import component_life as life
 from penstock.core.endpoint.generation import GenerationObserved
 from penstock.core.rollout import machine as rollout
 from penstock.core.rollout.machine import RolloutStep
-from penstock.core.rollout.policy import BAKING, RolloutPolicy
+from penstock.core.rollout.policy import BAKING, RolloutPolicy, rollout_capacity
 
 #: s. How soon an alarm is heard of while a rollout bakes.
 ALARMS_LOOK_S = 1.0
@@ -196,18 +196,16 @@ class _ReconcileTurn:
     def roll_out(self, target: DeploymentSpec, active: DeploymentSpec | None) -> None:
         """Decides for a first or a new generation that is being started."""
         failure = of_rollout(target, self._observed, self._spec)
+        if active is not None and target.rollout is not None:
+            self._move(target, active, target.rollout, failure)
+            return
         if failure is not None:
             self._give_up(target, active, "generation-failed", failure.message)
             return
         # Components need a generation that serves.
         components = self._desired.components if active is not None else ()
         new = self._keep_up(target, "new-generation", components, first=True)
-        counts = raised(target, None) | new.component_counts()
-        ready = new.reaches(counts) and not new.adapters_missing
-        if active is not None and target.rollout is not None:
-            self._move(target, active, target.rollout, new, ready=ready)
-            return
-        if ready:
+        if _is_whole(target, new):
             self._publish(target, new, routes.GENERATION_READY)
             self.actions.append(
                 SetStatus(IN_SERVICE, "generation-ready", "", active_generation=target.generation)
@@ -227,16 +225,22 @@ class _ReconcileTurn:
         target: DeploymentSpec,
         active: DeploymentSpec,
         policy: RolloutPolicy,
-        new: GenerationObserved,
-        *,
-        ready: bool,
+        failure: SlotFailure | None,
     ) -> None:
-        """Moves traffic to a new generation as its policy says, or all of it back."""
+        """Moves instances and traffic to a new generation as its policy says, or back."""
+        components, progress = self._desired.components, self._desired.progress
+        instances = sum(one.instance_count for one in target.variants)
+        parts = rollout_capacity(policy, progress, instances)
+        wanted, kept = target.scaled(parts.new), active.scaled(parts.old)
+        new = self._keep_up(wanted, "new-generation", components, first=True)
+        old = self._keep_up(kept, "variant-count", components)
         step = rollout.decide(
             policy,
-            self._desired.progress,
-            instances=sum(one.instance_count for one in target.variants),
-            ready=ready,
+            progress,
+            instances=instances,
+            ready=_is_whole(wanted, new),
+            old_ready=_is_whole(kept, old),
+            failure=failure.message if failure is not None else "",
             alarms=self._observed.alarms,
             wall=self._wall,
         )
@@ -248,7 +252,6 @@ class _ReconcileTurn:
             done = SetStatus(IN_SERVICE, step.reason, "", active_generation=target.generation)
             self.actions.append(done)
             return
-        old = self._keep_up(active, "variant-count", self._desired.components)
         share = step.progress.share
         if share >= 1.0:
             self._publish(target, new, step.reason or "copies-changed")
@@ -256,7 +259,7 @@ class _ReconcileTurn:
             incoming = routes.IncomingRoutes(target, new.copies, share) if share else None
             self._publish(active, old, step.reason or "copies-changed", incoming)
         # Recorded after its routes: whoever reads the record finds it so.
-        if step.progress != self._desired.progress:
+        if step.progress != progress:
             self.actions.append(SetRollout(target.generation, step.progress, step.reason))
         self._wake_for(step, policy)
         self._take_away([new, old], {target.generation, active.generation})
@@ -380,6 +383,12 @@ class _ReconcileTurn:
         seen = {one.generation for one in self._observed.instances}
         seen |= {failure.generation for failure in self._observed.failures}
         return deployment.generation in seen
+
+
+def _is_whole(deployment: DeploymentSpec, held: GenerationObserved) -> bool:
+    """Whether a generation has all that it should have."""
+    counts = raised(deployment, None) | held.component_counts()
+    return held.reaches(counts) and not held.adapters_missing
 
 
 def _failure_reason(message: str, target: DeploymentSpec, active: DeploymentSpec | None) -> str:

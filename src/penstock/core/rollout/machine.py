@@ -8,6 +8,10 @@ record keeps the progress that it returns, so a server that starts goes on where
                  until all its instances are ready again, if one was lost
     terminating  it has everything; the old generation is kept for `termination_wait_s`, idle
 
+ROLLING is created and bakes batch by batch; its old instances end as new ones have baked
+(`rollout_capacity`), so it terminates at once. On its way back each batch of old instances that is
+ready again takes its traffic from the new ones.
+
 Back to the old generation: an alarm that is in ALARM while it bakes, or `execution_s_max` since the
 rollout began, before it has everything and has baked. An alarm without data, or one that is gone,
 sends nothing back. Failures of the new generation's own instances end it before this is asked
@@ -23,9 +27,12 @@ from penstock.core.alarms.spec import ALARM
 from penstock.core.rollout.policy import (
     BAKING,
     CREATING,
+    ROLLING,
+    ROLLING_BACK,
     TERMINATING,
     RolloutPolicy,
     RolloutProgress,
+    rollout_capacity,
 )
 
 
@@ -36,7 +43,8 @@ class RolloutStep:
     progress: RolloutProgress  #: to be recorded, where it differs from before
     complete: bool = False  #: the new generation is the only one from now on
     roll_back: str = ""  #: why all traffic goes back; "" = it does not
-    #: rollout-begins | generation-ready | share-raised | baked | terminated | alarm | timeout
+    #: rollout-begins | generation-ready | share-raised | baked | terminated | alarm | timeout |
+    #: generation-failed | share-lowered | rolled-back
     reason: str = ""
     next_deadline: float | None = None  #: wall clock s at which to decide again without any news
 
@@ -47,6 +55,8 @@ def decide(
     *,
     instances: int,
     ready: bool,
+    old_ready: bool = True,
+    failure: str = "",
     alarms: Mapping[str, str],
     wall: float,
 ) -> RolloutStep:
@@ -54,15 +64,52 @@ def decide(
     Args:
         policy: of the rollout.
         progress: as recorded; None: it has not begun.
-        instances: of the new generation, as it should be.
-        ready: they all are.
+        instances: of the new generation, when it is whole.
+        ready: all are that it should have now (`rollout_capacity`).
+        old_ready: the same of the old generation.
+        failure: why the new generation can't be; "" = nothing speaks against it.
         alarms: states of alarms by name; those that do not exist are missing.
         wall: s.
     """
+    if progress is not None and progress.stage == ROLLING_BACK:
+        return _going_back(policy, progress, instances, old_ready)
+    step = _forward(
+        policy, progress, instances=instances, ready=ready, failure=failure, alarms=alarms,
+        wall=wall,
+    )  # fmt: skip
+    if step.roll_back and policy.kind == ROLLING and step.progress.share > 0:
+        back = replace(step.progress, stage=ROLLING_BACK, since=wall, why=step.roll_back)
+        return RolloutStep(progress=back, reason=step.reason)
+    return step
+
+
+def _going_back(
+    policy: RolloutPolicy, progress: RolloutProgress, instances: int, old_ready: bool
+) -> RolloutStep:
+    if not old_ready:
+        return RolloutStep(progress=progress)
+    share = 1.0 - rollout_capacity(policy, progress, instances).old
+    if share <= 0.0:
+        return RolloutStep(progress=progress, roll_back=progress.why, reason="rolled-back")
+    return RolloutStep(progress=replace(progress, share=share), reason="share-lowered")
+
+
+def _forward(
+    policy: RolloutPolicy,
+    progress: RolloutProgress | None,
+    *,
+    instances: int,
+    ready: bool,
+    failure: str,
+    alarms: Mapping[str, str],
+    wall: float,
+) -> RolloutStep:
     if progress is None:
         progress = RolloutProgress(stage=CREATING, began=wall, since=wall)
-        if not ready:
+        if not ready or policy.kind == ROLLING:
             return _waiting(policy, progress, "rollout-begins")
+    if failure:
+        return _back(progress, "generation-failed", failure)
     shares = tuple(policy.shares(instances))
     if progress.stage == TERMINATING:
         return _terminating(policy, progress, wall)
@@ -79,6 +126,8 @@ def decide(
         return _raised(policy, progress, shares, wall, "generation-ready")
     if wall < progress.since + policy.wait_s:
         return _waiting(policy, progress)
+    if progress.step < len(shares) and policy.kind == ROLLING:
+        return _waiting(policy, replace(progress, stage=CREATING, since=wall), "baked")
     if progress.step < len(shares):
         return _raised(policy, progress, shares, wall, "share-raised")
     ended = replace(progress, stage=TERMINATING, since=wall)
@@ -96,7 +145,7 @@ def _raised(
     raised = replace(progress, stage=BAKING, since=wall, step=progress.step + 1, share=share)
     if policy.wait_s > 0:
         return _waiting(policy, raised, reason)
-    if raised.step < len(shares):
+    if raised.step < len(shares) or policy.kind == ROLLING:
         return replace(_waiting(policy, raised, reason), next_deadline=wall)
     return _terminating(policy, replace(raised, stage=TERMINATING), wall, reason)
 

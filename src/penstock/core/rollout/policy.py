@@ -1,7 +1,7 @@
 """How a new generation takes over: what was asked for, and how far it is. Plain values.
 
-The kinds are SageMaker's. All of them start every instance of the new generation first, beside the
-old ones, and then move traffic:
+The kinds are SageMaker's. Three of them start every instance of the new generation first, beside
+the old ones, and then move traffic:
 
     ALL_AT_ONCE  all of it
     CANARY       a part, and then the rest
@@ -9,6 +9,12 @@ old ones, and then move traffic:
 
 After each move the new generation *bakes*: its alarms are watched for `wait_s`. One in ALARM sends
 all traffic back to the old generation, which is whole until the last moment.
+
+    ROLLING      a batch of new instances starts, takes its part of the traffic and bakes; then as
+                 many old ones end, and the next batch starts
+
+So it needs room for one batch only; but what goes back has to start old instances again first, in
+batches as well.
 """
 
 from __future__ import annotations
@@ -20,14 +26,16 @@ from dataclasses import dataclass
 ALL_AT_ONCE = "ALL_AT_ONCE"
 CANARY = "CANARY"
 LINEAR = "LINEAR"
+ROLLING = "ROLLING"  #: SageMaker has no name for it: it is RollingUpdatePolicy
 
 INSTANCE_COUNT = "INSTANCE_COUNT"
 CAPACITY_PERCENT = "CAPACITY_PERCENT"
 
 # Stages of a rollout, in the order of its life.
-CREATING = "creating"  #: the new generation starts; the old one has all traffic
+CREATING = "creating"  #: the new generation, or its next batch, starts
 BAKING = "baking"  #: the new generation has its share of the traffic, and is watched
 TERMINATING = "terminating"  #: it has all traffic; the old one waits for its end
+ROLLING_BACK = "rolling-back"  #: ROLLING: old instances start again, and get their traffic back
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,10 +54,12 @@ class RolloutSize:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RolloutPolicy:
-    """A DeploymentConfig, with a BlueGreenUpdatePolicy."""
+    """A DeploymentConfig, with its BlueGreenUpdatePolicy or RollingUpdatePolicy."""
 
     kind: str = ALL_AT_ONCE
-    size: RolloutSize | None = None  #: CANARY: of the first part; LINEAR: of each
+    #: CANARY: of the first part; LINEAR: of each; ROLLING: of a batch
+    size: RolloutSize | None = None
+    rollback_size: RolloutSize | None = None  #: ROLLING: of a batch on the way back; None: all
     wait_s: float = 0.0  #: how long each part bakes
     termination_wait_s: float = 0.0  #: how long the old generation is kept without traffic
     #: s after which it goes back; 0 = no limit
@@ -58,10 +68,10 @@ class RolloutPolicy:
 
     def shares(self, instances: int) -> Iterator[float]:
         """The new generation's share of the traffic, step by step; the last one is 1."""
-        part = self.size.share(instances) if self.size is not None else 1.0
+        part = _part(self.size, instances)
         if self.kind == CANARY and part < 1.0:
             yield part
-        elif self.kind == LINEAR:
+        elif self.kind in (LINEAR, ROLLING):
             # Steps are counted, not added up: ten times 0.1 is not 1.
             for step in range(1, math.ceil(round(1 / part, 9))):
                 yield step * part
@@ -78,3 +88,34 @@ class RolloutProgress:
     since: float  #: when its stage, or the step of it, began
     step: int = 0  #: of the shares, from 1 on; 0 while it is created
     share: float = 0.0  #: the part of the traffic that the new generation gets
+    why: str = ""  #: why it goes back; "" = it does not
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RolloutCapacity:
+    """The parts of their instances that both generations should have now."""
+
+    new: float
+    old: float
+
+
+def rollout_capacity(
+    policy: RolloutPolicy, progress: RolloutProgress | None, instances: int
+) -> RolloutCapacity:
+    """`instances`: of the new generation, when it is whole."""
+    if policy.kind != ROLLING:
+        return RolloutCapacity(new=1.0, old=1.0)
+    if progress is None:
+        return RolloutCapacity(new=0.0, old=1.0)
+    if progress.stage == ROLLING_BACK:
+        back = _part(policy.rollback_size, instances)
+        return RolloutCapacity(new=progress.share, old=min(1.0 - progress.share + back, 1.0))
+    shares = (0.0, *policy.shares(instances))
+    if progress.stage == CREATING:
+        # The batches before have baked; as many of the old ones are not needed any more.
+        return RolloutCapacity(new=shares[progress.step + 1], old=1.0 - shares[progress.step])
+    return RolloutCapacity(new=shares[progress.step], old=1.0 - shares[max(progress.step - 1, 0)])
+
+
+def _part(size: RolloutSize | None, instances: int) -> float:
+    return size.share(instances) if size is not None else 1.0
