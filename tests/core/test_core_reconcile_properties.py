@@ -2,7 +2,8 @@
 nobody.
 
 A small world carries the actions out as the control plane's driver does, with the weather chosen by
-Hypothesis: starts and loads that succeed, fail or hang, deaths, updates, new counts, deletions.
+Hypothesis: starts and loads that succeed, fail or hang, deaths, updates with and without a rollout
+policy, alarms, new counts, deletions.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.core.alarms.spec import ALARM, OK
 from penstock.core.deployment.deployment import (
     DeploymentSpec,
     EndpointRoutes,
@@ -42,6 +44,7 @@ from penstock.core.deployment.endpoint_state import (
     InstanceObserved,
     LoadCopy,
     PublishRoutes,
+    SetRollout,
     SetStatus,
     SlotFailure,
     StartInstance,
@@ -50,9 +53,20 @@ from penstock.core.deployment.endpoint_state import (
 )
 from penstock.core.deployment.slot_retries import ReconcileSpec, failure_count
 from penstock.core.endpoint.reconcile import decide
+from penstock.core.rollout.policy import (
+    ALL_AT_ONCE,
+    CANARY,
+    CAPACITY_PERCENT,
+    INSTANCE_COUNT,
+    LINEAR,
+    ROLLING,
+    RolloutPolicy,
+    RolloutSize,
+)
 
 SPEC = ReconcileSpec()
 LEAVING = (DRAINING, DRAINED)
+WALL = 5000.0  #: the wall clock when the other one says 0
 
 
 def deployment(generation: int, counts: tuple[int, ...]) -> DeploymentSpec:
@@ -88,6 +102,7 @@ class World:
         self.published: EndpointRoutes | None = None
         self.deadline: float | None = None
         self.number = 0
+        self.alarm = OK
 
     def observed(self) -> EndpointObserved:
         return EndpointObserved(
@@ -95,6 +110,7 @@ class World:
             copies=tuple(self.copies.values()),
             failures=tuple(self.failures.values()),
             published=self.published,
+            alarms={"errors": self.alarm},
         )
 
     def named(self) -> set[int]:
@@ -114,6 +130,11 @@ class World:
             self.calm()
         elif what == "restart":
             self.restart()
+        elif what == "alarm":
+            self.alarm = ALARM if self.alarm == OK else OK
+        elif what == "roll out":
+            assert isinstance(detail, tuple)
+            self.ask("update", *detail)
         elif what in ("update", "counts", "delete"):
             assert isinstance(detail, tuple)
             self.ask(what, detail)
@@ -125,9 +146,12 @@ class World:
         for _ in range(20):
             if self.desired is None:
                 return
-            decision = decide(self.desired, self.observed(), now=self.now, spec=SPEC)
+            decision = decide(
+                self.desired, self.observed(), now=self.now, spec=SPEC, wall=WALL + self.now
+            )
             self.deadline = decision.next_deadline
-            assert self.deadline is None or self.deadline > self.now, "the driver would spin"
+            spins = self.deadline is not None and self.deadline <= self.now
+            assert decision.actions or not spins, "the driver would spin"
             if not decision.actions:
                 return
             for action in decision.actions:
@@ -182,6 +206,7 @@ class World:
                 assert action.copy not in self.named(), "drained while requests still come"
                 assert self.state(action.instance_id) in (READY, LOST)
                 self.phase(action.instance_id, DRAINING)
+                self.check_capacity(action.instance_id)
             case StopInstance():
                 one = self.instances[action.instance_id]
                 assert one.phase != STOPPING, "stopped twice"
@@ -191,6 +216,11 @@ class World:
                 if action.failure:
                     self.fail(one, permanent=action.permanent)
                 self.phase(action.instance_id, STOPPING)
+            case SetRollout():
+                assert self.desired is not None
+                assert self.desired.target is not None
+                assert self.desired.target.generation == action.generation
+                self.desired = replace(self.desired, progress=action.progress)
             case SetStatus():
                 self.set_status(action)
             case FinishDelete():
@@ -208,7 +238,7 @@ class World:
             active = target
         if action.active_generation is not None:
             target = None
-        if action.reason == "generation-ready":
+        if target is None and active is not desired.active and not action.restore_previous:
             assert active is not None
             assert self.published is not None
             assert [len(v.copies) for v in self.published.variants] == [
@@ -296,7 +326,22 @@ class World:
                 self.fail(one)
             self.remove(name)
 
-    def ask(self, what: str, counts: tuple[int, ...]) -> None:
+    def check_capacity(self, drained: str) -> None:
+        """While one generation takes over from another, neither loses what the other has not."""
+        desired, name = self.desired, self.copies[drained].variant
+        if desired is None or desired.target is None or desired.active is None:
+            return
+        counts = [
+            variant.instance_count
+            for one in desired.generations
+            for variant in one.variants
+            if variant.name == name
+        ]
+        if len(counts) == 2:
+            ready = sum(copy.variant == name for copy in self.ready())
+            assert ready >= min(counts), "fewer copies than either generation has"
+
+    def ask(self, what: str, counts: tuple[int, ...], rollout: RolloutPolicy | None = None) -> None:
         """A caller's spec, refused as the store refuses it."""
         desired = self.desired
         if desired is None:
@@ -307,6 +352,7 @@ class World:
             active = desired.active
             if what == "update":
                 target = deployment(active.generation + self.number + 1, counts)
+                target = replace(target, rollout=rollout)
                 self.make_spec(replace(desired, status=UPDATING, target=target))
             elif what == "counts" and len(counts) == len(active.variants):
                 changed = deployment(active.generation, counts)
@@ -327,9 +373,23 @@ class World:
             return
         ready = self.ready()
         assert self.named() <= {copy.copy for copy in ready}
+        self.check_share()
         if desired.active is not None:
             serving = [copy for copy in ready if copy.generation == desired.active.generation]
             assert not serving or self.named(), "a copy could serve, and no route names it"
+
+    def check_share(self) -> None:
+        """The new generation gets what the record says, and nothing once it is over."""
+        assert self.desired is not None
+        progress, published = self.desired.progress, self.published
+        incoming = [one for one in published.variants if one.incoming] if published else []
+        share = progress.share if progress is not None else 0.0
+        if not 0.0 < share < 1.0:
+            assert not incoming
+        elif published is not None:
+            total = sum(one.weight for one in published.variants)
+            part = sum(one.weight for one in incoming)
+            assert abs(part - share * total) < 1e-9 * total
 
     def calm(self) -> None:
         """Everything under way succeeds, once."""
@@ -353,12 +413,27 @@ class World:
 COUNTS = st.lists(st.integers(1, 3), min_size=1, max_size=2).map(tuple)
 LUCK = st.sampled_from(["ok", "ok", "ok", "ok", "die", "break", "wrong", "lost"])
 NOTHING = st.just("")
+SIZES = st.builds(
+    RolloutSize, kind=st.just(CAPACITY_PERCENT), value=st.sampled_from([5, 20, 34, 50])
+) | st.builds(RolloutSize, kind=st.just(INSTANCE_COUNT), value=st.integers(1, 2))
+POLICIES = st.builds(
+    RolloutPolicy,
+    kind=st.sampled_from([ALL_AT_ONCE, CANARY, LINEAR, ROLLING]),
+    size=SIZES,
+    rollback_size=st.none() | SIZES,
+    wait_s=st.sampled_from([0.0, 2.0]),
+    termination_wait_s=st.sampled_from([0.0, 3.0]),
+    execution_s_max=st.sampled_from([0.0, 0.0, 600.0]),
+    alarms=st.sampled_from([(), ("errors",)]),
+)
 EVENTS = st.one_of(
     st.tuples(st.just("step"), st.integers(0, 20), LUCK),
     st.tuples(st.just("calm"), st.just(0), NOTHING),
     st.tuples(st.just("time"), st.just(0), NOTHING),
     st.tuples(st.just("update"), st.just(0), COUNTS),
     st.tuples(st.just("counts"), st.just(0), COUNTS),
+    st.tuples(st.just("roll out"), st.just(0), st.tuples(COUNTS, POLICIES)),
+    st.tuples(st.just("alarm"), st.just(0), NOTHING),
     st.tuples(st.sampled_from(["restart", "calm"]), st.just(0), NOTHING),
     st.tuples(st.sampled_from(["delete", "time", "time", "time"]), st.just(0), st.just((1,))),
 )
