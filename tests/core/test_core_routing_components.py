@@ -191,11 +191,11 @@ def test_what_an_adapter_has_left_weighs_no_more() -> None:
 
 def test_a_request_may_begin_where_a_lane_of_a_copy_is_idle_that_it_may_go_to() -> None:
     """Whatever waits for another component. Of copies that are not there nothing can be said."""
-    lanes = {"a": 1, "b": 2, "asleep": 1}
-    router = router_of(component("a", 1, 2), component("b", 11), component("asleep"))
+    b = component("b", 11, model={"lanes": 2})
+    router = router_of(component("a", 1, 2), b, component("asleep"))
 
     def may_begin(name: str | None) -> bool:
-        return router.may_begin(lanes, variant=None, component=name)
+        return router.may_begin(None, name)
 
     copies_of(router, 2, component="a")
     assert (may_begin("a"), may_begin("b"), may_begin("asleep"), may_begin(None)) == (
@@ -221,10 +221,9 @@ def test_variants_have_lanes_of_their_own() -> None:
     )
     router = EndpointRouter(routes, random.Random(1))
     copies_of(router, 1)
-    lanes = {"slow": 1, "shadow": 1}
-    assert not router.may_begin(lanes, variant="slow", component=None)
-    assert router.may_begin(lanes, variant="shadow", component=None)
-    assert not router.may_begin(lanes, variant=None, component=None), "it is never drawn"
+    assert not router.may_begin("slow", None)
+    assert router.may_begin("shadow", None)
+    assert not router.may_begin(None, None), "it is never drawn"
 
 
 def test_adapters_share_the_lanes_of_their_base() -> None:
@@ -233,4 +232,4 @@ def test_adapters_share_the_lanes_of_their_base() -> None:
     router = router_of(base, replace(adapter, copies=copies))
     copies_of(router, 1, component="base")
     for name in ("base", "adapter"):
-        assert not router.may_begin({"base": 1, "adapter": 1}, variant=None, component=name)
+        assert not router.may_begin(None, name)

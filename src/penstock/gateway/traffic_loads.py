@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any
 
 from penstock.config import LimitConfig
 from penstock.core.deployment.deployment import VariantRoutes
@@ -13,8 +13,6 @@ from penstock.core.routing.prefixes import TOKEN_BYTES
 from penstock.core.traffic.push_room import CopyRoom, overfull, room_of
 from penstock.gateway.dispatch.dispatcher import Dispatcher
 from penstock.gateway.dispatch.endpoint_table import Endpoint
-
-_NONE: Final[dict[str, Any]] = {}
 
 
 class TrafficLoads:
@@ -87,14 +85,14 @@ class TrafficLoads:
         return pool.zero_capacity == HOLD if pool.zero_capacity else self._holds
 
     def _copies(self, endpoint: Endpoint) -> list[CopyRoom]:
-        models = {pool.component or pool.name: pool.model for pool in endpoint.routes.variants}
+        pools = {pool.group: pool for pool in endpoint.routes.variants}
         lane_s, row_s = endpoint.admission.lane_s, 0.0
         if not lane_s:
             row_s = self._row_s(endpoint.name)
         found = []
         for state in endpoint.router.open_copies():
-            model = models.get(state.pool, _NONE)
-            lanes = _count(model.get("lanes"))
+            pool = pools[state.group]
+            lanes = pool.lanes
             if lane_s:
                 rate_rps = lanes / lane_s
             else:  # a run of an engine has the sequences of all its lanes as rows
@@ -103,7 +101,7 @@ class TrafficLoads:
                 CopyRoom(
                     outstanding=state.outstanding + state.others,
                     outstanding_max=state.outstanding_max + state.others,
-                    at_once=lanes * rows_together(model),
+                    at_once=lanes * rows_together(pool.model),
                     rate_rps=rate_rps,
                     generates=endpoint.generates,
                 )
@@ -115,7 +113,3 @@ def _cache_tokens(endpoint: Endpoint) -> int:
     """Tokens of prompts that all engines together cache; 0 if any engine does not report it."""
     sizes = [state.cache_bytes for state in endpoint.router.open_copies()]
     return sum(sizes) // TOKEN_BYTES if all(sizes) else 0
-
-
-def _count(value: object) -> int:
-    return max(value, 1) if isinstance(value, int) else 1

@@ -82,7 +82,6 @@ class TwinGateway:
             let_back=self._let_back,
         )
         self._lanes = copies * scenario.lanes
-        self._lanes_each = {variant.name: scenario.lanes for variant in routes.variants}
         self._events = events
         self._recorder = recorder
         self._outcome = outcome
@@ -129,7 +128,7 @@ class TwinGateway:
             self._wait(request, now)
 
     def _stands(self, refusal: Refusal, arrival: Arrival) -> bool:
-        begins = self.router.may_begin(self._lanes_each, variant=arrival.variant, component=None)
+        begins = self.router.may_begin(arrival.variant, None)
         return self.admission.stands(refusal, may_begin=begins)
 
     def _must_wait(self, request: SimulatedRequest) -> bool:

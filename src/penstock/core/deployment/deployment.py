@@ -179,6 +179,11 @@ class DeploymentSpec:
         return any(one.guest for one in self.variants)
 
 
+#: Copies that can replace one another for any request: (variant, inference component or "",
+#: incoming).
+Group = tuple[str, str, bool]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopyRoute:
     """One loaded copy that requests may be sent to."""
@@ -213,6 +218,17 @@ class VariantRoutes:
     base: str = ""  #: for an adapter: the component whose copies it is loaded into; "" = no adapter
     #: for requests while there is no copy: hold | refuse; "" = the server's setting
     zero_capacity: str = ""
+
+    @property
+    def group(self) -> Group:
+        """The name of its copies, unique in the routes of an endpoint."""
+        return self.name, self.component, self.incoming
+
+    @property
+    def lanes(self) -> int:
+        """Runs that one of its copies has at once, as it reports; at least 1."""
+        told = self.model.get("lanes")
+        return max(told, 1) if isinstance(told, int) else 1
 
     @property
     def sequence_idle_s(self) -> float:

@@ -6,12 +6,16 @@ has one entry, whose copies are those of the component that has its name. A vari
 inference components has an entry for each component that is not being deleted and has not failed,
 without a copy while none is ready. While a revision replaces another at once, only the old one has
 routes until it is replaced; in a batch-by-batch rollout both have.
+
+While a new generation takes over step by step, the variants of both have entries, and the weights
+say which share of the traffic each generation gets. Each generation's own weights say how its share
+is divided, so that a generation with larger numbers gets no more. Those of the new one come last.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from penstock.core.deployment.capacity_spec import ComponentSpec, copies_name
 from penstock.core.deployment.deployment import (
@@ -35,6 +39,15 @@ from penstock.core.request.holding import zero_capacity_of
 GENERATION_READY = "generation-ready"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IncomingRoutes:
+    """The generation that takes over, and how far it is."""
+
+    deployment: DeploymentSpec
+    copies: Mapping[str, Iterable[CopyObserved]]  #: by variant, in any phase
+    share: float  #: its part of the endpoint's traffic, 0 to 1
+
+
 def decide(
     deployment: DeploymentSpec,
     copies: Mapping[str, Iterable[CopyObserved]],
@@ -42,6 +55,7 @@ def decide(
     reason: str,
     components: Iterable[ComponentSpec] = (),
     served_names: Mapping[str, str] | None = None,
+    incoming: IncomingRoutes | None = None,
 ) -> tuple[PublishRoutes, ...]:
     """Routes to publish; empty where gateways have them already.
 
@@ -52,24 +66,16 @@ def decide(
         reason: the reason for a change.
         components: inference components of the endpoint.
         served_names: its other names in protocols.
+        incoming: the generation that takes over. It has no routes at a share of 0. Where variants
+            take inference components it has none at any share, as these have rollouts of their own:
+            such a generation takes over at once, when it is given as `deployment`.
     """
     reachable = [one for one in components if one.status not in (DELETING, FAILED)]
-    models = {one.name: one.active.model for one in reachable}
-    entries: list[VariantRoutes] = []
-    for variant in deployment.variants:
-        there = copies.get(variant.name, ())
-        if variant.model is not None:
-            entries.append(_entry(variant, there, {variant.name}, variant.model))
-            continue
-        entries += [
-            replace(
-                # Requests at no copies wait for copies of the base, if the base's model says so.
-                _entry(variant, there, _serving(one), models.get(one.base, one.active.model)),
-                component=one.name,
-                base=one.base,
-            )
-            for one in sorted(reachable, key=lambda one: one.name)
-            if one.variant == variant.name
+    entries = _entries(deployment, copies, reachable)
+    if incoming is not None and incoming.share > 0 and not _take_components(deployment, incoming):
+        new = _entries(incoming.deployment, incoming.copies)
+        entries = _weighed(entries, 1 - incoming.share) + [
+            replace(one, incoming=True) for one in _weighed(new, incoming.share)
         ]
     routes = EndpointRoutes(
         endpoint=deployment.endpoint,
@@ -90,6 +96,42 @@ def decide(
 def withdraw(published: EndpointRoutes | None, reason: str) -> tuple[WithdrawRoutes, ...]:
     """Makes gateways forget an endpoint that they know."""
     return () if published is None else (WithdrawRoutes(reason),)
+
+
+def _take_components(deployment: DeploymentSpec, incoming: IncomingRoutes) -> bool:
+    return deployment.takes_components or incoming.deployment.takes_components
+
+
+def _weighed(entries: list[VariantRoutes], share: float) -> list[VariantRoutes]:
+    """With weights whose sum is that share. Where all are 0 they stay 0."""
+    total = sum(one.weight for one in entries) or 1.0
+    return [replace(one, weight=one.weight / total * share) for one in entries]
+
+
+def _entries(
+    deployment: DeploymentSpec,
+    copies: Mapping[str, Iterable[CopyObserved]],
+    components: Collection[ComponentSpec] = (),
+) -> list[VariantRoutes]:
+    """The entries of one generation. `components`: those that may be routed to."""
+    models = {one.name: one.active.model for one in components}
+    entries: list[VariantRoutes] = []
+    for variant in deployment.variants:
+        there = copies.get(variant.name, ())
+        if variant.model is not None:
+            entries.append(_entry(variant, there, {variant.name}, variant.model))
+            continue
+        entries += [
+            replace(
+                # Requests at no copies wait for copies of the base, if the base's model says so.
+                _entry(variant, there, _serving(one), models.get(one.base, one.active.model)),
+                component=one.name,
+                base=one.base,
+            )
+            for one in sorted(components, key=lambda one: one.name)
+            if one.variant == variant.name
+        ]
+    return entries
 
 
 def _serving(component: ComponentSpec) -> set[str]:

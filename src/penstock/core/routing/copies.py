@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import NamedTuple
 
+from penstock.core.deployment.deployment import Group
+
 
 class ModelsObserved:
     """What a gateway knows of the target models of one host."""
@@ -38,7 +40,7 @@ class CopyState:
 
     __slots__ = (
         "_limit", "answers", "beside", "busy_since", "cache_bytes", "component", "copy",
-        "cost", "draining", "ejected", "healthy", "instance_id", "kind", "life", "missed",
+        "cost", "draining", "ejected", "group", "healthy", "instance_id", "kind", "life", "missed",
         "models", "others", "outstanding", "outstanding_max", "paused", "picked", "pool", "probed",
         "sequence_idle_s", "sessions", "took_s_max", "variant",
     )  # fmt: skip
@@ -53,9 +55,7 @@ class CopyState:
     ) -> None:
         self.copy = copy  #: unique in the deployment; the number that INVOKE frames name
         self.instance_id = instance_id
-        self.variant = variant
-        self.component = component  #: its inference component; empty: the variant's own model
-        self.pool = component or variant  #: name by which metrics group copies
+        self.join((variant, component, False))
         self.outstanding = 0
         self.others = 0
         self._limit = outstanding_max  #: requests that the copy takes from all gateways together
@@ -86,6 +86,13 @@ class CopyState:
         #: s after which a sequence of its model has ended; 0: its model keeps none
         self.sequence_idle_s = 0.0
         self.life = 0  #: increases when it dies or leaves: earlier sessions and caches are lost
+
+    def join(self, group: Group) -> None:
+        """It is one of these copies from now on."""
+        self.group = group
+        self.variant = group[0]
+        self.component = group[1]  #: its inference component; empty: the variant's own model
+        self.pool = self.component or self.variant  #: name by which metrics group copies
 
     @property
     def limit(self) -> int:
@@ -122,6 +129,7 @@ class CopyState:
         marks += " paused" if self.paused else ""
         marks += f" {self.ejected}" if self.ejected else ""
         marks += " draining" if self.draining else ""
+        marks += " incoming" if self.group[2] else ""
         whose = f"{self.variant}/{self.component}" if self.component else self.variant
         return f"<copy {self.copy} of {whose}: {self.outstanding} outstanding{marks}>"
 

@@ -5,10 +5,11 @@ and the driver calls `release` exactly once per pick, when the last byte of the 
 the attempt has failed. Several gateways share no count: each adds the requests that it has sent to
 what a copy's instance reports for the other gateways (`set_others`).
 
-First the pool of copies that may answer it is chosen, a variant's or an inference component's
-(`pools.py`), then the copy, by the variant's strategy. Excluded copies (they failed this very
-request) are taken only if no other copy is available. The same holds for ejected copies, which
-answer nothing while others of their pool do (`outliers.py`), for a while and for all requests.
+First the pool of copies that may answer it is chosen, a variant's (a generation's of it, while two
+serve) or an inference component's (`pools.py`), then the copy, by the variant's strategy. Excluded
+copies (they failed this very request) are taken only if no other copy is available. The same holds
+for ejected copies, which answer nothing while others of their pool do (`outliers.py`), for a while
+and for all requests.
 
 A paused copy is healthy, but requests sent to it wait: it is picked only where no other copy of its
 pool has room. Its sessions stay, and wait with it.
@@ -18,18 +19,19 @@ would do, as it knows nothing of the session: if the copy is full the request is
 has died the session is lost. Sequences of stateful models have rules of their own
 (`sequences.py`).
 
-Routes are replaced as a whole. A copy that stays keeps its count and health. A removed copy drains:
-it is never picked again and is forgotten with its last release; if its model keeps sequences, it
-goes on with those that it has until `let_go`.
+Routes are replaced as a whole. A copy that stays keeps its count, its health and its sessions, also
+when it is no longer incoming because its generation has taken over. A removed copy drains: it is
+never picked again and is forgotten with its last release; if its model keeps sequences, it goes on
+with those that it has until `let_go`.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Container, Mapping
+from collections.abc import Container
 from typing import Any
 
-from penstock.core.deployment.deployment import CopyRoute, EndpointRoutes
+from penstock.core.deployment.deployment import CopyRoute, EndpointRoutes, Group, VariantRoutes
 from penstock.core.routing.copies import CopyState, ModelsObserved, NoRoute, Routed
 from penstock.core.routing.outliers import Action
 from penstock.core.routing.pools import (
@@ -43,7 +45,7 @@ from penstock.core.routing.pools import (
     paused,
 )
 from penstock.core.routing.prefixes import TOKEN_BYTES
-from penstock.core.routing.rebalance import CopyLoad, Group
+from penstock.core.routing.rebalance import CopyLoad
 from penstock.core.routing.sequences import LOST, NOT_STARTED, is_sequence
 from penstock.core.routing.sessions import FULL, UNKNOWN, Sessions
 from penstock.core.routing.strategies import strategy_of
@@ -94,7 +96,7 @@ class EndpointRouter:
         self._draining: dict[
             int, CopyState
         ] = {}  #: removed from the routes, with requests outstanding
-        self._pools: dict[tuple[str, str], Pool] = {}  #: (variant, component) -> its copies
+        self._pools: dict[Group, Pool] = {}
         self._by_component = False
         self._choice: PoolChoice = ByVariant((), rng)
         self.replace(routes)
@@ -209,7 +211,7 @@ class EndpointRouter:
             return COMPONENT_REQUIRED if self._by_component else COMPONENT_NOT_ALLOWED
         if (variant or found.variant) != found.variant or (component or "") != found.component:
             return UNKNOWN  # does not belong to the requested variant or component
-        known = self._pools.get((found.variant, found.component))
+        known = self._pools.get(found.group)
         if known is not None and known.multi_model != (model is not None):
             return _TARGET_MODEL_REQUIRED if known.multi_model else _TARGET_MODEL_NOT_ALLOWED
         if found.outstanding >= found.room:
@@ -223,7 +225,7 @@ class EndpointRouter:
     def _with_fewest_sequences(self, routed: Routed, exclude: tuple[int, ...]) -> Routed:
         """Slots are what a sequence takes, for longer than any request. The copy that was picked is
         as good as any other with as few."""
-        pool = self._pools[routed.state.variant, routed.state.component]
+        pool = self._pools[routed.state.group]
         copies = [one for one in pool.not_yet_failed(exclude) if one.outstanding < one.room]
         best = min((routed.state, *copies), key=lambda one: one.sessions)
         if best is routed.state:
@@ -302,30 +304,24 @@ class EndpointRouter:
         """Whether such a request would find a healthy copy, with or without room."""
         return not isinstance(self._choice.choose(variant, component), NoRoute)
 
-    def may_begin(
-        self, lanes: Mapping[str, int], *, variant: str | None, component: str | None
-    ) -> bool:
+    def may_begin(self, variant: str | None, component: str | None) -> bool:
         """Whether a copy that such a request may go to has an idle lane.
 
         Also True where none of its copies is healthy: its waiting time is unknown then.
-
-        Args:
-            lanes: lanes of a copy, by component, or by variant where the model is its own.
         """
         named = component if component is not None else variant
         known = False
         for pool in self._pools.values():
             name = pool.component or pool.name
             if (pool.weight > 0 or pool.component) if named is None else name == named:
-                count = lanes.get(name, 1)
                 for state in pool.open:
                     known = True
-                    if _in_flight_on(state) < count:
+                    if _in_flight_on(state) < pool.lanes:
                         return True
         return named is not None and not known
 
     def hosts_for(self, model: str, *, now: float) -> list[CopyState]:
-        """Where to load a target model ahead of its calls: one host of each variant.
+        """Where to load a target model ahead of its calls: one host of each pool.
 
         It is the host that a call would go to now; later calls follow. Reserves nothing.
         """
@@ -357,7 +353,7 @@ class EndpointRouter:
 
     def answered(self, state: CopyState, *, now: float) -> None:
         """A request was answered successfully. Needed where `learns`."""
-        pool = self._pools.get((state.variant, state.component))
+        pool = self._pools.get(state.group)
         speeds = pool.strategy.speeds if pool is not None and state.kind else None
         if pool is None or speeds is None or state.draining:
             return
@@ -373,17 +369,18 @@ class EndpointRouter:
         self._by_component = routes.takes_components
         sharing = _sharing(routes)
         for variant in routes.variants:
-            key = variant.name, variant.component
-            states = tuple(self._kept(route, key, before) for route in variant.copies)
+            known = _passing_on(variant, before, pools_before)
+            states = tuple(
+                self._kept(route, variant.group, before, known) for route in variant.copies
+            )
             for state in states:
                 state.sequence_idle_s = variant.sequence_idle_s
             if self._shared:
                 states = tuple(self._rng.sample(states, len(states)))
-            known = pools_before.get(key)
             learned = known.strategy if known else None
             shares = any(route.copy in sharing for route in variant.copies)
             strategy = strategy_of(variant, self._rng, learned, shares=shares)
-            self._pools[key] = Pool(variant, states, strategy, known)
+            self._pools[variant.group] = Pool(variant, states, strategy, known)
             self._states.update((state.copy, state) for state in states)
         for copy, state in self._states.items():
             beside = (self._states.get(each) for each in sharing.get(copy, ()))
@@ -419,7 +416,7 @@ class EndpointRouter:
     def _forget_outlier(self, state: CopyState) -> None:
         """The copy that replaces it has a clean record."""
         state.judge()
-        pool = self._pools.get((state.variant, state.component))
+        pool = self._pools.get(state.group)
         if pool is not None:
             pool.outliers.forget(state.copy)
 
@@ -477,7 +474,7 @@ class EndpointRouter:
     def group_of(self, copy: int) -> Group | None:
         """The group of a routed copy."""
         state = self._states.get(copy)
-        return (state.variant, state.component) if state is not None else None
+        return state.group if state is not None else None
 
     def loads(self, group: Group) -> list[CopyLoad]:
         """The loads of a group's copies that may be picked and between which requests may move.
@@ -523,6 +520,7 @@ class EndpointRouter:
                     "copies": [_describe(state) | _outlier(pool, state) for state in pool.copies],
                 }
                 | ({"component": pool.component} if pool.component else {})
+                | ({"incoming": True} if pool.incoming else {})
                 | (prefixes.snapshot() if (prefixes := pool.strategy.prefixes) else {})
                 | ({"speeds": speeds.snapshot()} if (speeds := pool.strategy.speeds) else {})
                 for pool in self._pools.values()
@@ -543,7 +541,8 @@ class EndpointRouter:
             eager = [state for state in taken if not state.paused]
             assert pool.open == (eager or taken), f"open copies of {key} are wrong"
             assert len(pool.open) + len(pool.paused) == len(taken), "a copy is left out"
-            assert all((state.variant, state.component) == key for state in pool.copies)
+            assert pool.group == key, f"{key} has the copies of {pool.group}"
+            assert all(state.group == key for state in pool.copies)
             if pool.strategy.prefixes is not None:
                 pool.strategy.prefixes.check_invariants()
             if pool.strategy.speeds is not None:
@@ -556,25 +555,21 @@ class EndpointRouter:
         assert not set(self._states) & set(self._draining), "a copy is routed and draining"
 
     def _kept(
-        self, route: CopyRoute, pool: tuple[str, str], before: dict[int, CopyState]
+        self, route: CopyRoute, group: Group, before: dict[int, CopyState], known: Pool | None
     ) -> CopyState:
-        variant, component = pool
+        """The state of a routed copy. `known`: the pool that passes on what it learned."""
         state = before.get(route.copy) or self._draining.pop(route.copy, None)
         if state is None:
-            state = CopyState(
-                route.copy, route.instance_id, variant, route.outstanding_max, component
-            )
-            state.kind = route.kind
-            state.cache_bytes = TOKEN_BYTES * route.cache_tokens
-            return state
-        if (state.variant, state.component) != pool:
-            state.life += 1
-            state.judge()
+            state = CopyState(route.copy, route.instance_id, group[0], route.outstanding_max)
+        else:
+            if state.group[:2] != group[:2]:
+                state.life += 1
+            if known is None or known.group != state.group:
+                state.judge()  # what it was judged by stays behind
+        state.join(group)
         state.instance_id = route.instance_id
         state.kind = route.kind
         state.cache_bytes = TOKEN_BYTES * route.cache_tokens
-        state.variant, state.component = pool
-        state.pool = component or variant
         state.bound(limit=route.outstanding_max)
         state.draining = False
         return state
@@ -585,6 +580,17 @@ class EndpointRouter:
         for pool in pools:
             pool.reopen()
         self._choice = ByComponent(pools) if self._by_component else ByVariant(pools, self._rng)
+
+
+def _passing_on(
+    routes: VariantRoutes, copies: dict[int, CopyState], pools: dict[Group, Pool]
+) -> Pool | None:
+    """The pool that these copies were in so far, or else the one of the same name: a generation
+    that has taken over is no longer incoming. It is taken out of `pools`, so that no two pools go
+    on with what one learned."""
+    known = (copies.get(route.copy) for route in routes.copies)
+    groups = [one.group for one in known if one is not None and one.group[:2] == routes.group[:2]]
+    return pools.pop(groups[0] if groups else routes.group, None)
 
 
 def _in_flight_on(state: CopyState) -> int:

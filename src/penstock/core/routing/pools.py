@@ -5,6 +5,10 @@ component. The endpoint determines what a request must name:
 
     takes no components   TargetVariant, or else a variant is drawn by weight (`ByVariant`)
     takes components      its component, whose variant TargetVariant may name too (`ByComponent`)
+
+While a new generation of an endpoint takes over, a variant has two pools: `incoming` is the new
+generation's. Their weights say how much of the traffic each gets, of requests that name the variant
+and of those that name none.
 """
 
 from __future__ import annotations
@@ -12,6 +16,8 @@ from __future__ import annotations
 import random
 from bisect import bisect_right
 from collections.abc import Container, Iterable, Sequence
+from itertools import accumulate
+from operator import attrgetter
 from typing import Protocol
 
 from penstock.core.deployment.deployment import VariantRoutes
@@ -40,8 +46,8 @@ class Pool:
     """
 
     __slots__ = (
-        "component", "copies", "looks_closer", "multi_model", "name", "open", "outliers", "paused",
-        "strategy", "weight",
+        "component", "copies", "group", "incoming", "lanes", "looks_closer", "multi_model", "name",
+        "open", "outliers", "paused", "strategy", "weight",
     )  # fmt: skip
 
     def __init__(
@@ -51,10 +57,13 @@ class Pool:
         strategy: Strategy,
         before: Pool | None = None,
     ) -> None:
-        """`before`: the pool that served this variant so far; it passes on what it learned."""
+        """`before`: the pool that these copies were in so far; it passes on what it learned."""
+        self.group = routes.group
         self.name = routes.name  #: name of its variant
         self.component = routes.component
         self.weight = routes.weight
+        self.lanes = routes.lanes  #: of each of its copies
+        self.incoming = routes.incoming
         self.strategy = strategy
         self.multi_model = routes.multi_model
         #: the choice depends on more than the numbers of outstanding requests
@@ -121,7 +130,7 @@ class PoolChoice(Protocol):
 
     Attributes:
         only: the pool of a request that names nothing, where there is only one choice.
-        named: variant -> its pool, if that is open and the variant is enough to name it.
+        named: variant -> the pool of all requests that name it; none where there is no such pool.
     """
 
     only: Pool | None
@@ -134,46 +143,69 @@ class PoolChoice(Protocol):
         """A pool with an open copy, or why there is none."""
 
 
+class Draw:
+    """Draws one of some pools by weight, among those that are open and have a weight > 0."""
+
+    __slots__ = ("_last", "_pools", "_random", "_total", "_weights", "only")
+
+    def __init__(self, pools: Iterable[Pool], rng: random.Random) -> None:
+        self._random = rng.random  # bound once: it is called for every request
+        self._pools = [pool for pool in pools if pool.open and pool.weight > 0]
+        self._weights = list(accumulate(pool.weight for pool in self._pools))  #: running sums
+        self._total = self._weights[-1] if self._weights else 0.0
+        self._last = len(self._pools) - 1
+        self.only = self._pools[0] if len(self._pools) == 1 else None  #: the only one, if so
+
+    def pool(self) -> Pool | None:
+        """None: no pool takes part."""
+        pools = self._pools
+        if not pools:
+            return None
+        at = self._random() * self._total
+        return pools[bisect_right(self._weights, at, 0, self._last)]
+
+
 class ByVariant:
     """A named variant is used, even against a weight of 0; otherwise one is drawn by weight among
     the variants with weight > 0. Variants without a healthy copy lose their share to the others,
     but a full one does not: traffic meant for one must not flood another.
+
+    The same holds for the two generations of a variant: one of them is drawn for a request that
+    names it. If neither has a weight the one that is not incoming serves alone.
     """
 
-    __slots__ = ("_drawn", "_last", "_pools", "_random", "_total", "_weights", "named", "only")
+    __slots__ = ("_draws", "_pools", "drawn", "named", "only")
 
     def __init__(self, pools: Iterable[Pool], rng: random.Random) -> None:
-        self._random = rng.random  # bound once: it is called for every request
-        self._pools = {pool.name: pool for pool in pools}
-        self.named = {name: pool for name, pool in self._pools.items() if pool.open}
-        self._drawn: list[Pool] = []  #: pools that take part in the draw by weight
-        self._weights: list[float] = []  #: running sums of the weights of `_drawn`
-        total = 0.0
-        for pool in self._pools.values():
-            if pool.open and pool.weight > 0:
-                total += pool.weight
-                self._drawn.append(pool)
-                self._weights.append(total)
-        self._total = total
-        self._last = len(self._drawn) - 1
-        self.only = self._drawn[0] if len(self._drawn) == 1 else None
-
-    def drawn(self) -> Pool | None:
-        drawn = self._drawn
-        if not drawn:
-            return None
-        at = self._random() * self._total
-        return drawn[bisect_right(self._weights, at, 0, self._last)]
+        self._pools: dict[str, list[Pool]] = {}  #: variant -> its pools
+        for pool in pools:
+            self._pools.setdefault(pool.name, []).append(pool)
+        self.named: dict[str, Pool] = {}
+        self._draws: dict[str, Draw] = {}  #: variant -> of its two generations, if both have a part
+        for name, generations in self._pools.items():
+            healthy = [one for one in generations if one.open]
+            healthy.sort(key=attrgetter("incoming"))
+            draw = Draw(healthy, rng)
+            if len(healthy) > 1 and all(one.weight > 0 for one in healthy):
+                self._draws[name] = draw
+            elif healthy:
+                self.named[name] = draw.only or healthy[0]
+        every = Draw((one for each in self._pools.values() for one in each), rng)
+        self.only = every.only
+        self.drawn = every.pool
 
     def choose(self, variant: str | None, component: str | None) -> Pool | NoRoute:
         if component is not None:
             return COMPONENT_NOT_ALLOWED
         if variant is not None:
-            pool = self._pools.get(variant)
-            if pool is None:
+            generations = self._pools.get(variant)
+            if generations is None:
                 return UNKNOWN_VARIANT
-            return pool if pool.open else _none_open((pool,))
-        return self.drawn() or _none_open([one for one in self._pools.values() if one.weight > 0])
+            draw = self._draws.get(variant)
+            chosen = self.named.get(variant) if draw is None else draw.pool()
+            return chosen or _none_open(generations)
+        every = [one for generations in self._pools.values() for one in generations]
+        return self.drawn() or _none_open([one for one in every if one.weight > 0])
 
 
 class ByComponent:

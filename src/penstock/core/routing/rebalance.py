@@ -1,7 +1,7 @@
-"""Which copies give waiting requests back when another copy of their variant has less to do.
+"""Which copies give waiting requests back when another copy of their group has less to do.
 
 A request waits in the queue of the copy that it was sent to. A copy that becomes ready later, or is
-healthy again, would be idle beside those queues. So whenever that happens the copies of its variant
+healthy again, would be idle beside those queues. So whenever that happens the copies of its group
 are levelled: each should have its fair share of the outstanding requests, and a copy that has more
 is asked to give back the difference. Only the copy knows how many of its requests have not begun:
 it gives back at most as many as requested, and the gateway routes them again.
@@ -24,9 +24,6 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple, TypeVar
 
 T = TypeVar("T")
-
-#: (variant, inference component or ""): its copies can replace one another for any request.
-Group = tuple[str, str]
 
 
 class CopyLoad(NamedTuple):
@@ -77,7 +74,7 @@ def evenly(waiting: Sequence[T], count: int) -> list[T]:
 
 
 class Rebalancer:
-    """The rebalancing of one variant."""
+    """The rebalancing of one group of copies."""
 
     __slots__ = ("_again", "_asked")
 

@@ -33,8 +33,7 @@ class Endpoint:
 
     __slots__ = (
         "_stray", "admission", "beside", "generates", "held_bytes", "held_count", "in_flight",
-        "keeps_sequences", "lanes", "lanes_each", "looks_closer", "name", "recorders", "router",
-        "routes",
+        "keeps_sequences", "lanes", "looks_closer", "name", "recorders", "router", "routes",
     )  # fmt: skip
 
     def __init__(
@@ -61,7 +60,8 @@ class Endpoint:
     def derive(self, recorders: Recorders) -> None:
         """Computes what follows from new routes."""
         routes = self.routes
-        #: component, or variant for a variant's own model -> recorder of its requests
+        #: component, or variant for a variant's own model -> recorder of its requests, of both
+        #: generations while one takes over
         self.recorders: dict[str, VariantRecorder] = {
             pool.component or pool.name: recorders.recorder(self.name, pool.name, pool.component)
             for pool in routes.variants
@@ -81,14 +81,7 @@ class Endpoint:
         )
         #: whether requests of a sequence have to go to one copy
         self.keeps_sequences = any(pool.sequence_idle_s for pool in routes.variants)
-        #: component, or variant for a variant's own model -> lanes of one copy
-        self.lanes_each = {
-            pool.component or pool.name: _lanes(pool.model.get("lanes")) for pool in routes.variants
-        }
-        self.lanes = sum(
-            len(pool.copies) * self.lanes_each[pool.component or pool.name]
-            for pool in routes.variants
-        )
+        self.lanes = sum(len(pool.copies) * pool.lanes for pool in routes.variants)
 
     def recorder_of(
         self, variant: str | None, component: str | None = None
@@ -99,7 +92,7 @@ class Endpoint:
 
     def pool_of(self, variant: str | None, component: str | None) -> VariantRoutes | None:
         """The routes that a request is for. Of several variants: the first that takes part in the
-        draw by weight."""
+        draw by weight. Of two generations: the one that is not incoming."""
         pools = self.routes.variants
         if component is not None or variant is not None:
             name = component or variant
@@ -108,9 +101,7 @@ class Endpoint:
 
     def may_begin(self, invocation: Invocation) -> bool:
         """Whether a new request finds an idle lane, whatever else waits."""
-        return self.router.may_begin(
-            self.lanes_each, variant=invocation.variant, component=component_of(invocation)
-        )
+        return self.router.may_begin(invocation.variant, component_of(invocation))
 
     def count_others(self) -> None:
         """Recomputes what follows from other gateways' requests on the copies."""
@@ -134,10 +125,6 @@ class Endpoint:
         """Recomputes whether routing must read more of a request than its variant."""
         routes = self.routes
         self.looks_closer = self.held_count > 0 or self.router.looks_closer or routes.asynchronous
-
-
-def _lanes(value: object) -> int:
-    return max(value, 1) if isinstance(value, int) else 1
 
 
 class EndpointTable:
@@ -316,13 +303,11 @@ class EndpointTable:
 def _still_described(routes: EndpointRoutes, before: EndpointRoutes) -> EndpointRoutes:
     """Models without a copy keep the description that their last copy gave, since clients read it
     while the model is scaled to zero."""
-    known = {(one.name, one.component): one.model for one in before.variants}
+    known = {one.group: one.model for one in before.variants}
     return replace(
         routes,
         variants=tuple(
-            one
-            if one.copies or one.model
-            else replace(one, model=known.get((one.name, one.component), {}))
+            one if one.copies or one.model else replace(one, model=known.get(one.group, {}))
             for one in routes.variants
         ),
     )

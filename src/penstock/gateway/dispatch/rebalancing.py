@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
-from penstock.core.routing.rebalance import CopyLoad, GiveBack, Group, Rebalancer
+from penstock.core.deployment.deployment import Group
+from penstock.core.routing.rebalance import CopyLoad, GiveBack, Rebalancer
 from penstock.gateway.dispatch.endpoint_table import Endpoint, EndpointTable
 from penstock.gateway.dispatch.link import InstanceLink
 

@@ -162,8 +162,9 @@ def _place(endpoint: Endpoint, variant: str | None, component: str | None) -> Pl
     """
     if component is not None:
         return id(endpoint), endpoint.name, "", component
-    if variant is None and len(endpoint.routes.variants) == 1:
-        variant = endpoint.routes.variants[0].name
+    names = {one.name for one in endpoint.routes.variants}  # two generations have one name
+    if variant is None and len(names) == 1:
+        (variant,) = names
     return id(endpoint), endpoint.name, variant or "", ""
 
 

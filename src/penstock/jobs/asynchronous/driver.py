@@ -420,13 +420,5 @@ def _told(error: Exception, queue: _Queue) -> PenstockError:
 def _keeps_busy(routes: EndpointRoutes | None) -> int:
     """How many requests keep a copy busy: two full batches for each of its lanes."""
     variants = routes.variants if routes is not None else ()
-    wanted = [
-        2 * _count(one.model.get("lanes")) * rows_together(one.model)
-        for one in variants
-        if one.copies
-    ]
+    wanted = [2 * one.lanes * rows_together(one.model) for one in variants if one.copies]
     return min(max(wanted, default=_CONCURRENCY), _CONCURRENCY_MOST)
-
-
-def _count(value: object) -> int:
-    return max(value, 1) if isinstance(value, int) else 1
