@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from sqlalchemy import delete, update
+from sqlalchemy import delete, select, update
 
 from penstock.control.database import schema
 from penstock.control.store.records import (
@@ -22,6 +22,7 @@ from penstock.control.store.records import (
 )
 from penstock.control.store.store import Store
 from penstock.core.deployment.deployment import DeploymentSpec, ModelSource, VariantSpec
+from penstock.core.rollout.policy import RolloutPolicy, RolloutProgress, RolloutSize
 from penstock.errors import CallerError, NotNowError
 
 ARN = "arn:aws:sagemaker:us-east-1:123456789012:"
@@ -150,6 +151,60 @@ def test_a_failed_update_drops_its_generation_and_the_next_one_gets_a_new_number
     begun = store.begin_update("shop", deployment("config-b"), now=400.0)
     assert begun.target is not None
     assert (begun.target.generation, begun.failure_reason) == (3, "")
+
+
+def test_how_far_a_rollout_is_stays_with_its_generation_until_it_is_settled(store: Store) -> None:
+    in_service(store)
+    policy = RolloutPolicy(
+        kind="CANARY",
+        size=RolloutSize(kind="CAPACITY_PERCENT", value=25),
+        wait_s=60.0,
+        alarms=("errors", "slow"),
+    )
+    wanted = replace(deployment("config-b"), rollout=policy)
+    begun = store.begin_update("shop", wanted, now=200.0)
+    assert begun.target is not None
+    assert (begun.target.rollout, begun.progress) == (policy, None)
+    creating = RolloutProgress(stage="creating", began=210.0, since=210.0)
+    baking = replace(creating, stage="baking", since=220.0, step=1, share=0.25)
+    for progress, now in ((creating, 210.0), (baking, 220.0)):
+        stored = store.set_rollout("SHOP", 2, progress, now=now)
+        assert stored == store.describe_endpoint("shop")
+        assert (stored.progress, stored.desired().progress, stored.modified) == (
+            progress, progress, now,
+        )  # fmt: skip
+    done = store.set_status("shop", "InService", now=300.0, active_generation=2)
+    assert done is not None
+    assert (done.active, done.progress) == (
+        replace(wanted, endpoint="Shop", generation=2), None,
+    )  # fmt: skip
+    again = store.begin_update("shop", wanted, now=400.0)
+    assert again.progress is None
+    with store.read() as db:
+        kept = db.scalars(select(schema.deployments.c.progress)).all()
+    assert kept == [None, None]
+
+
+def test_how_far_a_rollout_was_is_dropped_with_its_generation(store: Store) -> None:
+    in_service(store)
+    progress = RolloutProgress(stage="baking", began=1.0, since=2.0, step=1, share=0.5)
+    store.begin_update("shop", deployment("config-b"), now=200.0)
+    store.set_rollout("shop", 2, progress, now=210.0)
+    back = store.set_status("shop", "InService", now=300.0, active_generation=1)
+    assert back is not None
+    assert (back.config_name, back.progress) == ("config-a", None)
+    assert store.begin_update("shop", deployment("config-b"), now=400.0).progress is None
+
+
+def test_the_progress_of_a_rollout_that_is_over_changes_nothing(store: Store) -> None:
+    progress = RolloutProgress(stage="creating", began=1.0, since=1.0)
+    assert store.set_rollout("shop", 1, progress, now=90.0) is None
+    in_service(store)
+    begun = store.begin_update("shop", deployment("config-b"), now=200.0)
+    for generation in (1, 3):
+        assert store.set_rollout("shop", generation, progress, now=210.0) == begun
+    deleting = store.begin_delete("shop", now=220.0)
+    assert store.set_rollout("shop", 2, progress, now=230.0) == deleting
 
 
 def test_weights_and_counts_change_within_the_generation(store: Store) -> None:

@@ -27,7 +27,7 @@ from sqlalchemy import (
 
 #: The version of the tables. Each change of a table increments it and adds a migration from the
 #: version before in `control/migrations/versions/`. A newer database is refused.
-SCHEMA_VERSION: Final = 5
+SCHEMA_VERSION: Final = 6
 
 metadata: Final = MetaData()
 
@@ -75,6 +75,7 @@ deployments = Table(
     Column("spec", Text, nullable=False),
     Column("previous", Text),  #: the spec before its weights and counts were last changed
     Column("created", Double, nullable=False),
+    Column("progress", Text),  #: JSON of a RolloutProgress; NULL: no rollout of it has begun
 )
 
 tags = Table(

@@ -10,6 +10,7 @@ from penstock.core.deployment.deployment import DeploymentSpec
 from penstock.core.deployment.endpoint_state import EndpointSpec
 from penstock.core.deployment.served_names import TAG
 from penstock.core.request.grants import Grant
+from penstock.core.rollout.policy import RolloutProgress
 from penstock.errors import CallerError
 
 MODEL = "model"
@@ -56,6 +57,7 @@ class EndpointRecord:
     active: DeploymentSpec | None
     target: DeploymentSpec | None
     previous: DeploymentSpec | None  #: `active` before the last change of its weights and counts
+    progress: RolloutProgress | None = None  #: of `target`; None: its rollout has not begun
     components: tuple[ComponentSpec, ...] = ()  #: by name
     served_names: dict[str, str] = field(default_factory=dict)  #: as its tags say
 
@@ -84,6 +86,7 @@ class EndpointRecord:
             active=self.active,
             target=self.target,
             previous=self.previous,
+            progress=self.progress,
             components=self.components,
             served_names=self.served_names,
         )

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 import orjson
@@ -39,7 +39,10 @@ from penstock.core.deployment.capacity_spec import ComponentRevision, ComponentS
 from penstock.core.deployment.deployment import DeploymentSpec
 from penstock.core.deployment.endpoint_state import DELETING, IN_SERVICE
 from penstock.core.request.grants import Grant
+from penstock.core.rollout.policy import RolloutProgress
 from penstock.metrics.item_failures import UNREADABLE, readable
+
+T = TypeVar("T")
 
 
 def encode_revision(revision: ComponentRevision) -> str:
@@ -163,11 +166,12 @@ def _with_deployments(db: Connection, row: RowMapping) -> EndpointRecord:
     rows = db.execute(select(schema.deployments).where(columns.endpoint_key == row["key"]))
     found = {one["generation"]: one for one in rows.mappings()}
 
-    def spec_of(generation: int | None, column: str = "spec") -> DeploymentSpec | None:
+    def read(kind: type[T], column: str, generation: int | None) -> T | None:
         text = found[generation][column] if generation in found else None
-        return None if text is None else from_json(DeploymentSpec, text)
+        return None if text is None else from_json(kind, text)
 
-    active, target = spec_of(row["active_generation"]), spec_of(row["target_generation"])
+    active = read(DeploymentSpec, "spec", row["active_generation"])
+    target = read(DeploymentSpec, "spec", row["target_generation"])
     if active is None and target is None:
         raise LookupError("it has no deployment")
     return record_of(
@@ -176,7 +180,8 @@ def _with_deployments(db: Connection, row: RowMapping) -> EndpointRecord:
         request=request_of(row),
         active=active,
         target=target,
-        previous=spec_of(row["active_generation"], "previous"),
+        previous=read(DeploymentSpec, "previous", row["active_generation"]),
+        progress=read(RolloutProgress, "progress", row["target_generation"]),
         components=components_of(db, row["key"]),
         served_names=served_names.of_tags(tags_of(db, row["arn"])),
     )
@@ -229,14 +234,20 @@ def is_deployment(key: str, generation: int) -> Any:
     return and_(columns.endpoint_key == key, columns.generation == generation)
 
 
+def put_progress(db: Connection, key: str, generation: int, progress: RolloutProgress) -> None:
+    this = update(schema.deployments).where(is_deployment(key, generation))
+    db.execute(this.values(progress=to_json(progress)))
+
+
 def settle_deployments(db: Connection, key: str, generation: int, *, restore: bool) -> None:
-    """Keeps one generation. `restore` undoes its last change of weights and counts."""
+    """Keeps one generation, whose rollout is over. `restore` undoes its last change of weights and
+    counts."""
     table = schema.deployments
     db.execute(delete(table).where(table.c.endpoint_key == key, table.c.generation != generation))
     this = update(table).where(is_deployment(key, generation))
     if restore:
         db.execute(this.where(table.c.previous.is_not(None)).values(spec=table.c.previous))
-    db.execute(this.values(previous=None))
+    db.execute(this.values(previous=None, progress=None))
 
 
 def key(row: RowMapping) -> KeyRecord:

@@ -33,6 +33,7 @@ from penstock.control.store.records import (
 )
 from penstock.core.deployment.deployment import DeploymentSpec
 from penstock.core.deployment.endpoint_state import CREATING, DELETING, UPDATING, SetComponent
+from penstock.core.rollout.policy import RolloutProgress
 from penstock.metrics.item_failures import readable
 
 P = ParamSpec("P")
@@ -310,6 +311,23 @@ class Store(DatabaseConnection):
                 rows.settle_deployments(db, key, active_generation, restore=restore_previous)
             rows.update_endpoint(db, key, values)
             return rows.endpoint(db, name)
+
+    def set_rollout(
+        self, endpoint: str, generation: int, progress: RolloutProgress, *, now: float
+    ) -> EndpointRecord | None:
+        """Writes how far the rollout of a generation is, in one transaction.
+
+        Nothing changes if that generation is no longer the one being rolled out, or the endpoint is
+        being deleted. None if it is gone.
+        """
+        with self.begin() as db:
+            row = rows.find(db, ENDPOINT, endpoint)
+            if row is None:
+                return None
+            if row["status"] != DELETING and row["target_generation"] == generation:
+                rows.put_progress(db, row["key"], generation, progress)
+                rows.update_endpoint(db, row["key"], {"modified": now})
+            return rows.endpoint(db, endpoint)
 
     # Inference components; `control/store/components.py` says what each step does and raises
 
