@@ -143,7 +143,7 @@ class World:
 
     def settle(self) -> None:
         """Decides until nothing more is to be done now; that must come soon."""
-        for _ in range(20):
+        for _ in range(60):
             if self.desired is None:
                 return
             decision = decide(
@@ -329,7 +329,7 @@ class World:
     def check_capacity(self, drained: str) -> None:
         """While one generation takes over from another, neither loses what the other has not."""
         desired, name = self.desired, self.copies[drained].variant
-        if desired is None or desired.target is None or desired.active is None:
+        if desired is None or desired.status != UPDATING:
             return
         counts = [
             variant.instance_count

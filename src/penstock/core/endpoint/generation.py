@@ -78,6 +78,11 @@ class GenerationObserved:
     def instance_ids(self) -> set[str]:
         return {one.instance_id for kept in self.instances.values() for one in kept}
 
+    @property
+    def serves(self) -> bool:
+        """Whether any of its copies is ready."""
+        return any(copy.phase == READY for kept in self.copies.values() for copy in kept)
+
     def reaches(self, counts: Collection[tuple[str, str]]) -> bool:
         """Whether these counts are reached: (variant, component), "" for instances."""
         return all(self._reaches(desired, counts) for desired in self.specs)

@@ -253,11 +253,14 @@ class _ReconcileTurn:
             self.actions.append(done)
             return
         share = step.progress.share
-        if share >= 1.0:
-            self._publish(target, new, step.reason or "copies-changed")
-        else:
-            incoming = routes.IncomingRoutes(target, new.copies, share) if share else None
-            self._publish(active, old, step.reason or "copies-changed", incoming)
+        why = step.reason or "copies-changed"
+        if share >= 1.0 and (new.serves or not old.serves):
+            self._publish(target, new, why)
+        elif 0.0 < share < 1.0:
+            incoming = routes.IncomingRoutes(deployment=target, copies=new.copies, share=share)
+            self._publish(active, old, why, incoming)
+        else:  # also where the new copies have all died, or start again after a restart
+            self._publish(active, old, why)
         # Recorded after its routes: whoever reads the record finds it so.
         if step.progress != progress:
             self.actions.append(SetRollout(target.generation, step.progress, step.reason))

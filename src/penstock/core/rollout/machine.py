@@ -107,11 +107,13 @@ def _forward(
     if progress is None:
         progress = RolloutProgress(stage=CREATING, began=wall, since=wall)
         if not ready or policy.kind == ROLLING:
-            return _waiting(policy, progress, "rollout-begins")
+            return _waiting(policy, progress, wall, "rollout-begins")
     if failure:
         return _back(progress, "generation-failed", failure)
     shares = tuple(policy.shares(instances))
     if progress.stage == TERMINATING:
+        if not ready:  # after a restart: what ends must be able to do without the old one
+            return RolloutStep(progress=progress)
         return _terminating(policy, progress, wall)
     if progress.stage == BAKING:
         ringing = [name for name in policy.alarms if alarms.get(name) == ALARM]
@@ -121,13 +123,13 @@ def _forward(
     if policy.execution_s_max and wall >= end:
         return _back(progress, "timeout", f"not done within {policy.execution_s_max:g} s")
     if not ready:
-        return _waiting(policy, progress)
+        return _waiting(policy, progress, wall)
     if progress.stage == CREATING:
         return _raised(policy, progress, shares, wall, "generation-ready")
     if wall < progress.since + policy.wait_s:
-        return _waiting(policy, progress)
+        return _waiting(policy, progress, wall)
     if progress.step < len(shares) and policy.kind == ROLLING:
-        return _waiting(policy, replace(progress, stage=CREATING, since=wall), "baked")
+        return _waiting(policy, replace(progress, stage=CREATING, since=wall), wall, "baked")
     if progress.step < len(shares):
         return _raised(policy, progress, shares, wall, "share-raised")
     ended = replace(progress, stage=TERMINATING, since=wall)
@@ -143,10 +145,8 @@ def _raised(
 ) -> RolloutStep:
     share = shares[progress.step]
     raised = replace(progress, stage=BAKING, since=wall, step=progress.step + 1, share=share)
-    if policy.wait_s > 0:
-        return _waiting(policy, raised, reason)
-    if raised.step < len(shares) or policy.kind == ROLLING:
-        return replace(_waiting(policy, raised, reason), next_deadline=wall)
+    if policy.wait_s > 0 or raised.step < len(shares) or policy.kind == ROLLING:
+        return _waiting(policy, raised, wall, reason)
     return _terminating(policy, replace(raised, stage=TERMINATING), wall, reason)
 
 
@@ -159,11 +159,14 @@ def _terminating(
     return RolloutStep(progress=progress, reason=reason, next_deadline=until)
 
 
-def _waiting(policy: RolloutPolicy, progress: RolloutProgress, reason: str = "") -> RolloutStep:
+def _waiting(
+    policy: RolloutPolicy, progress: RolloutProgress, wall: float, reason: str = ""
+) -> RolloutStep:
     ends = [progress.began + policy.execution_s_max] if policy.execution_s_max else []
     if progress.stage == BAKING:
         ends.append(progress.since + policy.wait_s)
-    return RolloutStep(progress=progress, reason=reason, next_deadline=min(ends, default=None))
+    to_come = [each for each in ends if each > wall]  # else it waits for instances
+    return RolloutStep(progress=progress, reason=reason, next_deadline=min(to_come, default=None))
 
 
 def _back(progress: RolloutProgress, reason: str, why: str) -> RolloutStep:
