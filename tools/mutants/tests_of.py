@@ -256,6 +256,8 @@ TESTS_OF: dict[str, tuple[str, ...]] = {
     "core/pipeline/spec.py": ("core/test_core_pipeline.py",),
     "core/endpoint/placement.py": (*_PLACEMENT, *_RECONCILE),
     "core/endpoint/ready_times.py": ("core/test_core_ready_times.py",),
+    "core/rollout/machine.py": ("core/rollout/test_rollout_machine.py",),
+    "core/rollout/policy.py": ("core/rollout/test_rollout_machine.py",),
     "core/alarms/evaluate.py": (
         "core/alarms/test_alarm_evaluate.py",
         "core/alarms/test_alarm_properties.py",
