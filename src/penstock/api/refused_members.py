@@ -37,10 +37,6 @@ REFUSED: Final[dict[str, str]] = {
     " is not supported here: no engine here tells what its cache holds.",
     "UpdateEndpoint.DeploymentConfig.RollingUpdatePolicy": f"{_DEPLOYMENT}: rolling updates are not"
     " supported here.",
-    "UpdateEndpoint.DeploymentConfig.BlueGreenUpdatePolicy.TrafficRoutingConfiguration.Type":
-    f"{_DEPLOYMENT}: traffic routing {{}} is not supported here;",
-    "UpdateEndpoint.DeploymentConfig.AutoRollbackConfiguration": f"{_DEPLOYMENT}:"
-    " AutoRollbackConfiguration is not supported here.",
     "CreateInferenceComponent.Specification.SchedulingConfig.AvailabilityZoneBalance":
     "SchedulingConfig.AvailabilityZoneBalance is not supported: the instances of this server are in"
     " one place.",
@@ -77,7 +73,6 @@ REFUSED: Final[dict[str, str]] = {
 _NO_VOLUMES: Final = "instances have no volumes of their own"
 _PROCESSES: Final = "instances are processes of this machine"
 _NO_PACKAGES: Final = "it is about model packages, which are refused"
-_OTHER_ROUTING: Final = "it is about other kinds of traffic routing, which are refused"
 _NO_ENTITIES: Final = "metrics have no entities here"
 _CONTAINER: Final = {
     "InferenceSpecificationName": _NO_PACKAGES,
@@ -90,11 +85,6 @@ _VARIANT: Final = {
     "InferenceAmiVersion": _PROCESSES,
     "CapacityReservationConfig": "no capacity is bought here",
     "AcceleratorPartitionLayouts": "accelerators are given out whole here",
-}
-_BLUE_GREEN: Final = {
-    "TrafficRoutingConfiguration.CanarySize": _OTHER_ROUTING,
-    "TrafficRoutingConfiguration.LinearStepSize": _OTHER_ROUTING,
-    "TerminationWaitInSeconds": "an old copy ends with its last answer",
 }
 
 
@@ -112,9 +102,6 @@ NO_EFFECT: Final[dict[str, str]] = {
     "CreateEndpointConfig.MetricsConfig.EnableDetailedObservability": "all metrics are kept",
     "CreateEndpointConfig.CrossRegionTrafficConfig": "traffic between regions is the"
     " orchestrator's",
-    **_below("CreateEndpoint.DeploymentConfig.BlueGreenUpdatePolicy", _BLUE_GREEN),
-    **_below("UpdateEndpoint.DeploymentConfig.BlueGreenUpdatePolicy", _BLUE_GREEN),
-    "UpdateEndpoint.RetainDeploymentConfig": "a policy is for the update that gives it",
     "CreateInferenceComponent.Specification.Container.ContainerMetricsConfig": _CONTAINER[
         "ContainerMetricsConfig"
     ],

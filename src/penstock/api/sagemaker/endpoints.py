@@ -11,8 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from penstock.api.aws import Members
-from penstock.api.refused_members import REFUSED
-from penstock.api.sagemaker import security_members
+from penstock.api.sagemaker import rollouts, security_members
 from penstock.api.sagemaker.async_inference import async_config
 from penstock.api.sagemaker.context import (
     SagemakerContext,
@@ -34,18 +33,20 @@ from penstock.control.store.records import ENDPOINT, EndpointBusy, EndpointRecor
 from penstock.control.store.store import Store
 from penstock.core.deployment.deployment import DeploymentSpec, VariantSpec
 
-#: The only supported deployment policy; others are refused, not replaced by this one.
-ALL_AT_ONCE = "ALL_AT_ONCE"
-
 #: While an endpoint has one of these, so have its variants; a variant in service has no status.
 VARIANT_STATUSES = ("Updating", "Deleting")
 
 
 async def create_endpoint(context: SagemakerContext, params: Members) -> Members:
+    """A DeploymentConfig has no effect on the first instances, which replace none. It is what
+    RetainDeploymentConfig of the first update refers to."""
     name = params["EndpointName"]
-    _check_deployment_config(params)
     spec = await _deployment_of(context, name, params["EndpointConfigName"])
-    arn = await context.create(ENDPOINT, Store.create_endpoint, name, spec, params)
+    config = params.get("DeploymentConfig") or {}
+    await rollouts.policy_of(context, config, spec)
+    arn = await context.create(
+        ENDPOINT, Store.create_endpoint, name, spec, params, request=_kept(config)
+    )
     context.plane.notify(name)
     return {"EndpointArn": arn}
 
@@ -75,20 +76,9 @@ async def describe_endpoint(context: SagemakerContext, params: Members) -> Membe
             for variant in record.shown.variants
         ]
     if record.target is not None and record.active is not None:
-        described["PendingDeploymentSummary"] = {
-            "EndpointConfigName": record.target.config_name,
-            "ProductionVariants": [
-                {
-                    "VariantName": variant.name,
-                    "DesiredWeight": variant.weight,
-                    "DesiredInstanceCount": variant.instance_count,
-                    **_types(variant),
-                    "VariantStatus": [{"Status": "Creating", "StartTime": record.modified}],
-                }
-                for variant in record.target.variants
-            ],
-            "StartTime": record.modified,
-        }
+        described["PendingDeploymentSummary"] = rollouts.pending_summary(record, record.target)
+    if last := record.request.get("DeploymentConfig"):
+        described["LastDeploymentConfig"] = last
     return described
 
 
@@ -103,9 +93,9 @@ async def list_endpoints(context: SagemakerContext, params: Members) -> Members:
 
 
 async def update_endpoint(context: SagemakerContext, params: Members) -> Members:
-    """Replaces all at once: the old copies serve until all new ones are ready."""
+    """The old copies serve until all new ones are ready; the DeploymentConfig says how these then
+    take over. Without one it is all at once."""
     name = params["EndpointName"]
-    _check_deployment_config(params)
     record = await context.call(Store.describe_endpoint, name)
     require_in_service(ENDPOINT, record.arn, record.status)
     spec = await _deployment_of(context, record.name, params["EndpointConfigName"])
@@ -116,8 +106,17 @@ async def update_endpoint(context: SagemakerContext, params: Members) -> Members
         }
         spec = _retaining(spec, record.shown, excluded)
     _check_components(record, spec)
+    config = _deployment_config(record, params)
+    policy = await rollouts.policy_of(context, config, spec)
+    rollouts.check_variants(policy, record.shown, spec)
     try:
-        await context.database.call(Store.begin_update, record.name, spec, now=context.clock.wall())
+        await context.database.call(
+            Store.begin_update,
+            record.name,
+            replace(spec, rollout=policy),
+            now=context.clock.wall(),
+            request=_kept(config),
+        )
     except EndpointBusy as error:
         raise busy(ENDPOINT, record.arn) from error
     context.plane.notify(record.name)
@@ -175,6 +174,23 @@ async def _deployment_of(
     return deployment(endpoint, 1, config.request, models)  # the store assigns the generation
 
 
+def _deployment_config(record: EndpointRecord, params: Members) -> Members:
+    """The given one, or with RetainDeploymentConfig the last one; empty: the default."""
+    given: Members = params.get("DeploymentConfig") or {}
+    if not params.get("RetainDeploymentConfig"):
+        return given
+    if given:
+        # AWS's documents do not say which of the two counts; to guess could roll out wrongly.
+        raise invalid("Give either DeploymentConfig or RetainDeploymentConfig, not both.")
+    last: Members = record.request.get("DeploymentConfig") or {}
+    return last
+
+
+def _kept(config: Members) -> Members:
+    """What of a request the record keeps."""
+    return {"DeploymentConfig": config} if config else {}
+
+
 def _retaining(new: DeploymentSpec, old: DeploymentSpec, excluded: set[str]) -> DeploymentSpec:
     """The new deployment, in which variants of the same name keep their present weight and
     count."""
@@ -209,7 +225,7 @@ def _variant(
     )
     described: dict[str, Any] = {
         "VariantName": variant.name,
-        "CurrentWeight": current.weight,
+        "CurrentWeight": rollouts.serving_weight(record, current.weight),
         "DesiredWeight": variant.weight,
         "CurrentInstanceCount": sum(counts.values()),
         "DesiredInstanceCount": variant.instance_count,
@@ -223,7 +239,7 @@ def _variant(
         described["ManagedInstanceScaling"] = managed_instance_scaling(variant.managed)
         described["DesiredInstanceCount"] = kept_counts(record.name).get(variant.name, 0)
     if record.status in VARIANT_STATUSES:
-        described["VariantStatus"] = [{"Status": record.status, "StartTime": record.modified}]
+        described["VariantStatus"] = [rollouts.serving_status(record)]
     parts = variant.model.parts if variant.model is not None else ()
     if images := [part for part in parts if part.image]:
         described["DeployedImages"] = [
@@ -237,13 +253,6 @@ def _variant(
     return described
 
 
-def _types(variant: VariantSpec) -> dict[str, Any]:
-    """The pools of a variant that is being created: none of its instances serves yet."""
-    if variant.pools:
-        return {"InstancePools": pool_summaries(variant.pools, {})}
-    return {"InstanceType": variant.instance_type}
-
-
 def _check_components(record: EndpointRecord, new: DeploymentSpec) -> None:
     """Existing components must have a variant in the new configuration."""
     takes = {variant.name for variant in new.variants if variant.model is None}
@@ -254,16 +263,3 @@ def _check_components(record: EndpointRecord, new: DeploymentSpec) -> None:
                 f" {component.variant!r} that takes inference components, and"
                 f" {component.name!r} is on it. Delete the component first."
             )
-
-
-def _check_deployment_config(params: Mapping[str, Any]) -> None:
-    config, refused = params.get("DeploymentConfig") or {}, "UpdateEndpoint.DeploymentConfig"
-    if config.get("RollingUpdatePolicy"):
-        raise invalid(REFUSED[f"{refused}.RollingUpdatePolicy"])
-    policy = config.get("BlueGreenUpdatePolicy") or {}
-    routing = policy.get("TrafficRoutingConfiguration") or {}
-    if routing and routing.get("Type") != ALL_AT_ONCE:
-        cause = REFUSED[f"{refused}.BlueGreenUpdatePolicy.TrafficRoutingConfiguration.Type"]
-        raise invalid(f"{cause.format(routing.get('Type'))} use {ALL_AT_ONCE}.")
-    if config.get("AutoRollbackConfiguration"):
-        raise invalid(REFUSED[f"{refused}.AutoRollbackConfiguration"])
