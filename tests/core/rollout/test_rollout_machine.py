@@ -106,6 +106,18 @@ def test_without_waits_it_is_over_as_soon_as_it_is_ready() -> None:
     assert (end.complete, end.progress.share) == (True, 1.0)
 
 
+def test_a_bake_of_less_than_a_second_is_a_bake() -> None:
+    whole = step_of(RolloutPolicy(wait_s=0.5), None, 1000.0)
+    assert (whole.complete, whole.next_deadline) == (False, 1000.5)
+
+
+def test_the_old_generation_stays_until_the_new_one_is_whole_again() -> None:
+    """Both start again after a restart, and the old one may be ready first."""
+    over = progress_of(TERMINATING, since=1170.0, step=2, share=1.0)
+    assert step_of(POLICY, over, 1250.0, ready=False) == RolloutStep(progress=over)
+    assert step_of(POLICY, over, 1250.0).complete
+
+
 @pytest.mark.parametrize("step", [1, 2])
 def test_an_alarm_sends_it_back_while_it_bakes(step: int) -> None:
     baking = progress_of(BAKING, since=1050.0, step=step, share=0.1 if step == 1 else 1.0)

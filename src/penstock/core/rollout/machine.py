@@ -55,8 +55,8 @@ def decide(
     *,
     instances: int,
     ready: bool,
-    old_ready: bool = True,
-    failure: str = "",
+    old_ready: bool,
+    failure: str,
     alarms: Mapping[str, str],
     wall: float,
 ) -> RolloutStep:
