@@ -44,9 +44,8 @@ async def create_endpoint(context: SagemakerContext, params: Members) -> Members
     spec = await _deployment_of(context, name, params["EndpointConfigName"])
     config = params.get("DeploymentConfig") or {}
     await rollouts.policy_of(context, config, spec)
-    arn = await context.create(
-        ENDPOINT, Store.create_endpoint, name, spec, params, request=_kept(config)
-    )
+    kept = {"DeploymentConfig": config}
+    arn = await context.create(ENDPOINT, Store.create_endpoint, name, spec, params, request=kept)
     context.plane.notify(name)
     return {"EndpointArn": arn}
 
@@ -115,7 +114,7 @@ async def update_endpoint(context: SagemakerContext, params: Members) -> Members
             record.name,
             replace(spec, rollout=policy),
             now=context.clock.wall(),
-            request=_kept(config),
+            request={"DeploymentConfig": config},
         )
     except EndpointBusy as error:
         raise busy(ENDPOINT, record.arn) from error
@@ -184,11 +183,6 @@ def _deployment_config(record: EndpointRecord, params: Members) -> Members:
         raise invalid("Give either DeploymentConfig or RetainDeploymentConfig, not both.")
     last: Members = record.request.get("DeploymentConfig") or {}
     return last
-
-
-def _kept(config: Members) -> Members:
-    """What of a request the record keeps."""
-    return {"DeploymentConfig": config} if config else {}
 
 
 def _retaining(new: DeploymentSpec, old: DeploymentSpec, excluded: set[str]) -> DeploymentSpec:

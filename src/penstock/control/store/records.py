@@ -48,7 +48,7 @@ class EndpointRecord:
 
     name: str
     arn: str
-    #: members of the create call or last update, besides name and configuration
+    #: members of the create call or last update that are kept: its DeploymentConfig
     request: dict[str, Any]
     created: float
     modified: float
