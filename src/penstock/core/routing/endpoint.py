@@ -560,7 +560,7 @@ class EndpointRouter:
         """The state of a routed copy. `known`: the pool that passes on what it learned."""
         state = before.get(route.copy) or self._draining.pop(route.copy, None)
         if state is None:
-            state = CopyState(route.copy, route.instance_id, group[0], route.outstanding_max)
+            state = CopyState(route.copy, route.instance_id, group.variant, route.outstanding_max)
         else:
             if state.group[:2] != group[:2]:
                 state.life += 1
