@@ -142,6 +142,16 @@ def test_a_generation_without_healthy_copies_loses_its_share_to_the_other(
 
 
 @pytest.mark.parametrize("name", [None, "blue"])
+def test_a_generation_whose_copies_died_is_named_where_the_other_has_none(name: str | None) -> None:
+    router = router_of(variant("blue", weight=0.9), incoming("blue", 11, weight=0.1))
+    assert picked(router, variant=name).copy == 11
+    router.set_healthy(11, False)
+    assert router.pick(variant=name) == NoRoute("no-healthy-copy", 1.0)
+    router.replace(routes(variant("blue", weight=0.9), incoming("blue", weight=0.1)))
+    assert router.pick(variant=name) == NoRoute("no-copies", 1.0)
+
+
+@pytest.mark.parametrize("name", [None, "blue"])
 def test_a_generation_that_is_full_keeps_its_share(name: str | None) -> None:
     """What is meant for the canary must not flood the generation that it is compared with."""
     router = router_of(
@@ -334,6 +344,15 @@ def hanging(router: EndpointRouter) -> None:
     assert router.look({"i-11"}, now=100.25) == [
         (on[11], Eject(11, "instance-silent", 105.25, begun=True))
     ]
+
+
+def test_a_copy_among_others_than_those_that_it_was_judged_by_is_let_in() -> None:
+    router = canary()
+    hanging(router)
+    router.replace(routes(variant("blue", 1, 11)))
+    state = router.state_of(11)
+    assert state is not None
+    assert (state.ejected, state.probed) == ("", False)
 
 
 def test_what_is_known_of_a_hanging_copy_stays_known_when_its_generation_has_taken_over() -> None:
