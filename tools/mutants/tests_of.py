@@ -197,6 +197,7 @@ TESTS_OF: dict[str, tuple[str, ...]] = {
         "core/deployment/test_deployment_specs.py",
         "core/test_core_endpoint_state.py",
         "core/test_core_reconcile.py",
+        "gateway/test_endpoint_table.py",
         *_ROUTING,
     ),
     "core/servers/election.py": ("core/test_core_election.py",),
@@ -419,6 +420,7 @@ TESTS_OF: dict[str, tuple[str, ...]] = {
     "gateway/dispatch/shared_sessions.py": ("gateway/test_shared_sessions.py",),
     "gateway/dispatch/waiting.py": (
         "gateway/test_newcomers.py",
+        "gateway/test_two_generations.py",
         "core/test_core_holding.py",
         "gateway/test_retries.py",
     ),
