@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from tests.kit.core_reconcile import deployment, observed, routes, seen
 
-from penstock.core.deployment.deployment import EndpointRoutes
+from penstock.core.deployment.deployment import DeploymentSpec, EndpointRoutes
 from penstock.core.deployment.endpoint_state import (
     DRAINING,
     LOADING,
@@ -16,7 +16,7 @@ from penstock.core.deployment.endpoint_state import (
     PublishRoutes,
     WithdrawRoutes,
 )
-from penstock.core.endpoint.routes import decide, withdraw
+from penstock.core.endpoint.routes import IncomingRoutes, decide, withdraw
 
 
 def copy(number: int, name: str, phase: str = READY) -> CopyObserved:
@@ -93,6 +93,82 @@ def test_every_variant_of_the_generation_is_named_even_one_without_a_copy() -> N
         ("green", 3.0, 0),
     ]
     assert publish.reason == "weights-changed"
+
+
+def generation(**weights: float) -> DeploymentSpec:
+    (blue,) = deployment().variants
+    variants = tuple(replace(blue, name=name, weight=weight) for name, weight in weights.items())
+    return replace(deployment(), variants=variants)
+
+
+def shared(
+    old: DeploymentSpec, new: DeploymentSpec, share: float
+) -> list[tuple[str, bool, float, list[int]]]:
+    """(name, incoming, weight, copies) of each entry. Blue has copy 7, its new generation 17."""
+    incoming = IncomingRoutes(
+        deployment=new,
+        copies={"blue": [copy(17, "b"), copy(18, "b", LOADING)]},
+        share=share,
+    )
+    (publish,) = decide(old, {"blue": [copy(7, "a")]}, None, "share-raised", incoming=incoming)
+    return [
+        (one.name, one.incoming, round(one.weight, 9), [route.copy for route in one.copies])
+        for one in publish.routes.variants
+    ]
+
+
+def test_a_new_generation_has_entries_of_its_own_with_its_share_of_the_weight() -> None:
+    (blue,), (new,) = routes((7, "a"), weight=0.9).variants, routes((17, "b"), weight=0.1).variants
+    both = replace(routes(), variants=(blue, replace(new, incoming=True)))
+    incoming = IncomingRoutes(deployment=deployment(2), copies={"blue": [copy(17, "b")]}, share=0.1)
+    for published, expected in (
+        (routes((7, "a")), (PublishRoutes(both, "share-raised"),)),
+        (both, ()),
+    ):
+        made = decide(
+            deployment(), {"blue": [copy(7, "a")]}, published, "share-raised", incoming=incoming
+        )
+        assert made == expected
+
+
+def test_shares_are_those_of_generations_whatever_their_weights_are() -> None:
+    old, new = generation(blue=1.0, green=3.0), generation(blue=40.0, green=10.0)
+    assert shared(old, new, 0.2) == [
+        ("blue", False, 0.2, [7]),
+        ("green", False, 0.6, []),
+        ("blue", True, 0.16, [17]),
+        ("green", True, 0.04, []),
+    ]
+
+
+def test_variants_of_one_generation_only_take_part_in_its_share() -> None:
+    assert shared(generation(blue=1.0, green=1.0), generation(blue=1.0, red=3.0), 0.4) == [
+        ("blue", False, 0.3, [7]),
+        ("green", False, 0.3, []),
+        ("blue", True, 0.1, [17]),
+        ("red", True, 0.3, []),
+    ]
+
+
+def test_weights_of_0_stay_0() -> None:
+    """Such variants get only requests that name them, and a generation of them only those."""
+    assert shared(generation(blue=2.0, green=0.0), generation(blue=0.0, green=0.0), 0.5) == [
+        ("blue", False, 0.5, [7]),
+        ("green", False, 0.0, []),
+        ("blue", True, 0.0, [17]),
+        ("green", True, 0.0, []),
+    ]
+
+
+def test_without_a_share_the_new_generation_has_no_routes() -> None:
+    assert shared(generation(blue=2.0), generation(blue=5.0), 0.0) == [("blue", False, 2.0, [7])]
+
+
+def test_generations_of_inference_components_are_not_shared() -> None:
+    (blue,) = deployment().variants
+    taking = replace(deployment(), variants=(replace(blue, model=None),))
+    assert shared(generation(blue=2.0), taking, 0.5) == [("blue", False, 2.0, [7])]
+    assert shared(taking, generation(blue=2.0), 0.5) == []
 
 
 def test_what_was_published_is_withdrawn_once() -> None:

@@ -18,6 +18,8 @@ from penstock.core.routing import CopyState, EndpointRouter, NoRoute, Routed
 from penstock.core.routing.sessions import Sessions
 
 VARIANTS = ("blue", "green")
+#: (name, incoming): those of the generation that serves, and of the one that takes over
+POOLS = (("blue", False), ("green", False), ("blue", True), ("green", True))
 SESSIONS = ("a", "b", "c", "d")
 SESSIONS_MAX = 3
 PROMPTS = (b"", b"hi", b"x" * 300, b"x" * 300 + b"y" * 100, b"z" * 2000)
@@ -25,13 +27,15 @@ PROMPTS = (b"", b"hi", b"x" * 300, b"x" * 300 + b"y" * 100, b"z" * 2000)
 
 @st.composite
 def endpoint_routes(draw: st.DrawFn) -> EndpointRoutes:
-    """Copies 0..5, each in one variant at most."""
-    home = {copy: draw(st.sampled_from([*VARIANTS, None])) for copy in range(6)}
+    """Copies 0..5, each in one pool at most. Half of the endpoints have one generation."""
+    pools = draw(st.sampled_from([POOLS[:2], POOLS]))
+    home = {copy: draw(st.sampled_from([*pools, None])) for copy in range(6)}
     return EndpointRoutes(
         endpoint="e",
         variants=tuple(
             VariantRoutes(
                 name=name,
+                incoming=incoming,
                 weight=draw(st.sampled_from([0.0, 1.0, 3.0])),
                 strategy=draw(st.sampled_from(ROUTING_STRATEGIES)),
                 prefix_length_max=1024,
@@ -44,10 +48,10 @@ def endpoint_routes(draw: st.DrawFn) -> EndpointRoutes:
                         cache_tokens=draw(st.sampled_from([0, 0, 20, 100, 600])),
                     )
                     for copy, where in home.items()
-                    if where == name
+                    if where == (name, incoming)
                 ),
             )
-            for name in VARIANTS
+            for name, incoming in pools
         ),
     )
 
@@ -94,6 +98,9 @@ class RouterMachine(RuleBasedStateMachine):
         state = answer.state
         self.held.append(state)
         assert variant in (None, answer.variant, state.variant)
+        if variant is not None:
+            drawn = [one.group for one in self.generations(variant)]
+            assert state.group in drawn, "another generation's share"
         assert state.copy in self.limits(), "a draining copy was picked"
         assert state.healthy, "a dead copy was picked"
         assert answer.reason != "paused-copy" or state.paused
@@ -103,22 +110,33 @@ class RouterMachine(RuleBasedStateMachine):
                 route.copy
                 for v in self.routes.variants
                 for route in v.copies
-                if v.name == answer.variant and route.copy not in exclude
+                if v.group == state.group and route.copy not in exclude
             ]
             assert not any(self.healthy.get(copy, True) for copy in others)
+
+    def healthy_copies(self, routes: VariantRoutes) -> list[int]:
+        return [one.copy for one in routes.copies if self.healthy.get(one.copy, True)]
+
+    def generations(self, variant: str) -> list[VariantRoutes]:
+        """Which of a variant's generations may get a request that names it: those with a weight, or
+        else the one that is not incoming. Dead ones take no part, unless all are dead."""
+        every = [v for v in self.routes.variants if v.name == variant]
+        healthy = [v for v in every if self.healthy_copies(v)] or every
+        return [v for v in healthy if v.weight] or healthy[:1]
 
     def refusals(self, variant: str | None, exclude: tuple[int, ...]) -> set[str]:
         """Why a request may be refused now, by the books kept here; empty: it must not be."""
         if variant == "nobody":
             return {"unknown-variant"}
-        asked = [
-            v for v in self.routes.variants if v.name == variant or (variant is None and v.weight)
-        ]
-        healthy = {v.name: [c.copy for c in v.copies if self.healthy.get(c.copy, True)]
-                   for v in asked}  # fmt: skip
-        if not any(healthy.values()):
+        if variant is None:
+            asked = [v for v in self.routes.variants if v.weight]
+        else:
+            asked = [v for v in self.routes.variants if v.name == variant]
+        if not any(map(self.healthy_copies, asked)):
             return {"no-healthy-copy" if any(v.copies for v in asked) else "no-copies"}
-        full = any(copies and self.all_full(copies, exclude) for copies in healthy.values())
+        drawn = asked if variant is None else self.generations(variant)
+        healthy = map(self.healthy_copies, drawn)
+        full = any(copies and self.all_full(copies, exclude) for copies in healthy)
         return {"all-copies-full"} if full else set()
 
     def all_full(self, copies: list[int], exclude: tuple[int, ...]) -> bool:

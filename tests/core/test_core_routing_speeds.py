@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -242,6 +243,19 @@ def test_what_was_learned_stays_with_the_kinds_and_reaches_new_copies() -> None:
     assert {state.cost for state in states if not state.draining} == {1.0}  # a new comparison
     router.replace(routes("fast", "fast"))
     assert not router.learns
+
+
+def test_what_was_learned_stays_when_a_new_generation_has_taken_over() -> None:
+    taken_over = routes("fast", "slow")
+    (blue,) = taken_over.variants
+    both = (replace(blue, copies=()), replace(blue, incoming=True))
+    router = EndpointRouter(replace(taken_over, variants=both), random.Random(1))
+    taught(router, {1: 0.1, 2: 0.3})
+    learned = router.snapshot()["variants"][1]["speeds"]
+    assert learned["slow"]["cost"] == 2.828
+    router.replace(taken_over)
+    assert router.snapshot()["variants"][0]["speeds"] == learned
+    assert [picked(router, 900.0).state.copy for _ in range(4)] == [1, 1, 2, 1]
 
 
 def test_late_news_of_a_copy_that_drains_teaches_nothing() -> None:

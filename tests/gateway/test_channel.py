@@ -173,7 +173,7 @@ def test_routes_are_the_same_on_the_other_side() -> None:
                 component="c",
                 zero_capacity="hold",
             ),
-            VariantRoutes(name="w", weight=1.0, strategy="RANDOM", copies=()),
+            VariantRoutes(name="w", weight=1.0, strategy="RANDOM", copies=(), incoming=True),
         ),
         takes_components=True,
         asynchronous=True,
@@ -181,3 +181,13 @@ def test_routes_are_the_same_on_the_other_side() -> None:
     )
     fields, _ = messages.decode(messages.encode(messages.TELL, 0, {"routes": routes})[HEAD.size :])
     assert routes_from(fields["routes"]) == routes
+
+
+def test_routes_of_an_older_server_have_one_generation() -> None:
+    """While a cluster is updated, one server's gateways may be told by another's control plane."""
+    variant = {"name": "v", "weight": 1.0, "strategy": "RANDOM", "copies": []}
+    told = routes_from({"endpoint": "e", "variants": [variant]})
+    assert told == EndpointRoutes(
+        endpoint="e",
+        variants=(VariantRoutes(name="v", weight=1.0, strategy="RANDOM", copies=()),),
+    )

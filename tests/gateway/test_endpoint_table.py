@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
@@ -72,3 +73,39 @@ def test_new_routes_are_taken_as_a_whole() -> None:
     assert [state.copy for state in table.withdraw("shop")] == [1]
     assert table.withdraw("shop") == ()
     assert table._copies == {}
+
+
+def test_two_generations_of_a_variant_are_one_variant_to_whoever_counts() -> None:
+    """Each has the lanes that its own model tells of."""
+    (old,), (new,) = routes(PLAIN | {"lanes": 2}).variants, routes(TEXT | {"lanes": 3}).variants
+    coming = replace(
+        new,
+        copies=tuple(CopyRoute(copy=at, instance_id="i-2", outstanding_max=1) for at in (11, 12)),
+        incoming=True,
+    )
+    table = EndpointTable(random.Random(0), cast(Any, NoRecorders()))
+    table.publish(EndpointRoutes(endpoint="shop", variants=(old, coming)))
+    shop = table.endpoints["shop"]
+    assert shop.recorders == {"v0": "shop/v0"}
+    assert shop.lanes == 1 * 2 + 2 * 3
+    assert shop.generates
+    for name in (None, "v0"):
+        assert shop.recorder_of(name) == "shop/v0"
+        assert shop.pool_of(name, None) == old
+    table.set_usable("i-1", True)
+    table.set_usable("i-2", True)
+    assert list(table.healthy_copies("shop")) == [1, 11, 12]
+    assert [table.place_of(copy) for copy in (1, 12)] == [(shop, "i-1"), (shop, "i-2")]
+    table.publish(EndpointRoutes(endpoint="shop", variants=(replace(coming, incoming=False),)))
+    assert list(table.healthy_copies("shop")) == [11, 12]
+    assert shop.lanes == 6
+
+
+def test_generations_without_a_copy_keep_the_descriptions_of_their_own() -> None:
+    old, new = (routes(model).variants[0] for model in (PLAIN, TEXT))
+    coming = replace(new, copies=(replace(new.copies[0], copy=11),), incoming=True)
+    table = EndpointTable(random.Random(0), cast(Any, NoRecorders()))
+    table.publish(EndpointRoutes(endpoint="shop", variants=(old, coming)))
+    asleep = tuple(replace(one, copies=(), model={}) for one in (old, coming))
+    table.publish(EndpointRoutes(endpoint="shop", variants=asleep))
+    assert [one.model for one in table.endpoints["shop"].routes.variants] == [PLAIN, TEXT]

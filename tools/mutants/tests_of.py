@@ -66,6 +66,7 @@ _LINK = (
     "gateway/test_byzantine_instance.py",
 )
 _ROUTING = (
+    "core/routing/test_routing_generations.py",
     "core/test_core_routing.py",
     "core/test_core_routing_others.py",
     "core/test_core_routing_components.py",
@@ -196,6 +197,7 @@ TESTS_OF: dict[str, tuple[str, ...]] = {
         "core/deployment/test_deployment_specs.py",
         "core/test_core_endpoint_state.py",
         "core/test_core_reconcile.py",
+        "gateway/test_endpoint_table.py",
         *_ROUTING,
     ),
     "core/servers/election.py": ("core/test_core_election.py",),
@@ -384,10 +386,14 @@ TESTS_OF: dict[str, tuple[str, ...]] = {
     ),
     "gateway/dispatch/dispatcher.py": _DISPATCH,
     "gateway/dispatch/target_dispatcher.py": _DISPATCH,
-    "gateway/traffic_loads.py": ("gateway/test_traffic_loads.py",),
+    "gateway/traffic_loads.py": (
+        "gateway/test_traffic_loads.py",
+        "gateway/test_two_generations.py",
+    ),
     "gateway/dispatch/endpoint_table.py": (
         "gateway/test_endpoint_table.py",
         "gateway/test_others_counted.py",
+        "gateway/test_two_generations.py",
         *_DISPATCH,
     ),
     "gateway/http/body_budget.py": (*_HTTP, *_DISPATCH),
@@ -416,6 +422,7 @@ TESTS_OF: dict[str, tuple[str, ...]] = {
     "gateway/dispatch/shared_sessions.py": ("gateway/test_shared_sessions.py",),
     "gateway/dispatch/waiting.py": (
         "gateway/test_newcomers.py",
+        "gateway/test_two_generations.py",
         "core/test_core_holding.py",
         "gateway/test_retries.py",
     ),

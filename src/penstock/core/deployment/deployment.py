@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from penstock.core.rollout.policy import RolloutPolicy
 
@@ -179,9 +180,12 @@ class DeploymentSpec:
         return any(one.guest for one in self.variants)
 
 
-#: Copies that can replace one another for any request: (variant, inference component or "",
-#: incoming).
-Group = tuple[str, str, bool]
+class Group(NamedTuple):
+    """Names copies that can replace one another for any request."""
+
+    variant: str
+    component: str  #: inference component; "" = the variant's own model
+    incoming: bool  #: as `VariantRoutes.incoming`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -222,7 +226,7 @@ class VariantRoutes:
     @property
     def group(self) -> Group:
         """The name of its copies, unique in the routes of an endpoint."""
-        return self.name, self.component, self.incoming
+        return Group(self.name, self.component, self.incoming)
 
     @property
     def lanes(self) -> int:

@@ -55,7 +55,7 @@ class CopyState:
     ) -> None:
         self.copy = copy  #: unique in the deployment; the number that INVOKE frames name
         self.instance_id = instance_id
-        self.join((variant, component, False))
+        self.join(Group(variant, component, incoming=False))
         self.outstanding = 0
         self.others = 0
         self._limit = outstanding_max  #: requests that the copy takes from all gateways together
@@ -90,8 +90,8 @@ class CopyState:
     def join(self, group: Group) -> None:
         """It is one of these copies from now on."""
         self.group = group
-        self.variant = group[0]
-        self.component = group[1]  #: its inference component; empty: the variant's own model
+        self.variant = group.variant
+        self.component = group.component  #: its inference component; empty: the variant's own model
         self.pool = self.component or self.variant  #: name by which metrics group copies
 
     @property
@@ -129,7 +129,7 @@ class CopyState:
         marks += " paused" if self.paused else ""
         marks += f" {self.ejected}" if self.ejected else ""
         marks += " draining" if self.draining else ""
-        marks += " incoming" if self.group[2] else ""
+        marks += " incoming" if self.group.incoming else ""
         whose = f"{self.variant}/{self.component}" if self.component else self.variant
         return f"<copy {self.copy} of {whose}: {self.outstanding} outstanding{marks}>"
 

@@ -560,7 +560,7 @@ class EndpointRouter:
         """The state of a routed copy. `known`: the pool that passes on what it learned."""
         state = before.get(route.copy) or self._draining.pop(route.copy, None)
         if state is None:
-            state = CopyState(route.copy, route.instance_id, group[0], route.outstanding_max)
+            state = CopyState(route.copy, route.instance_id, group.variant, route.outstanding_max)
         else:
             if state.group[:2] != group[:2]:
                 state.life += 1
@@ -588,9 +588,8 @@ def _passing_on(
     """The pool that these copies were in so far, or else the one of the same name: a generation
     that has taken over is no longer incoming. It is taken out of `pools`, so that no two pools go
     on with what one learned."""
-    known = (copies.get(route.copy) for route in routes.copies)
-    groups = [one.group for one in known if one is not None and one.group[:2] == routes.group[:2]]
-    return pools.pop(groups[0] if groups else routes.group, None)
+    groups = (copies[route.copy].group for route in routes.copies if route.copy in copies)
+    return pools.pop(next(groups, routes.group), None)
 
 
 def _in_flight_on(state: CopyState) -> int:
