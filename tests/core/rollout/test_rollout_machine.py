@@ -225,3 +225,23 @@ def test_a_first_batch_that_never_got_traffic_is_simply_ended() -> None:
     created = progress_of(CREATING, since=1000.0)
     seen = step_of(IN_BATCHES, created, 1001.0, ready=False, failure="no weights")
     assert seen.roll_back == "no weights"
+
+
+@pytest.mark.parametrize("kind", [CANARY, LINEAR])
+def test_the_other_kinds_have_both_generations_whole(kind: str) -> None:
+    policy = RolloutPolicy(kind=kind, size=HALF)
+    baking = progress_of(BAKING, since=1000.0, step=1, share=0.5)
+    assert [parts(policy, progress) for progress in (None, baking)] == [(1.0, 1.0)] * 2
+
+
+def test_nothing_new_starts_before_the_record_says_that_batches_begin() -> None:
+    assert parts(IN_BATCHES, None) == (0.0, 1.0)
+
+
+def test_a_size_is_never_more_than_the_whole() -> None:
+    assert RolloutSize(kind=INSTANCE_COUNT, value=9).share(4) == 1.0
+    assert RolloutSize(kind=CAPACITY_PERCENT, value=150).share(4) == 1.0
+    assert RolloutSize(kind=INSTANCE_COUNT, value=1).share(0) == 1.0
+    going = progress_of(ROLLING_BACK, since=1000.0, step=1, share=0.2)
+    half = replace(IN_BATCHES, rollback_size=HALF)
+    assert parts(half, going) == (0.2, 1.0)
