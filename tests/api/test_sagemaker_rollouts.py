@@ -34,6 +34,10 @@ ROLLING = {
 }
 
 
+def batch(kind: str, value: int) -> dict[str, Any]:
+    return ROLLING | {"MaximumBatchSize": {"Type": kind, "Value": value}}
+
+
 def config(routing: dict[str, Any] = CANARY, *alarms: str, **policy: Any) -> dict[str, Any]:
     given: dict[str, Any] = {
         "BlueGreenUpdatePolicy": {"TrafficRoutingConfiguration": routing, **policy}
@@ -143,6 +147,24 @@ def put_alarms(plane: SagemakerPlane, *names: str) -> None:
                 kind="LINEAR", size=RolloutSize(kind="INSTANCE_COUNT", value=1), wait_s=60.0
             ),
         ),
+        (
+            {
+                "RollingUpdatePolicy": ROLLING
+                | {
+                    "RollbackMaximumBatchSize": {"Type": "INSTANCE_COUNT", "Value": 4},
+                    "MaximumExecutionTimeoutInSeconds": 600,
+                },
+                "AutoRollbackConfiguration": {"Alarms": [{"AlarmName": "errors"}]},
+            },
+            RolloutPolicy(
+                kind="ROLLING",
+                size=RolloutSize(kind="CAPACITY_PERCENT", value=50),
+                rollback_size=RolloutSize(kind="INSTANCE_COUNT", value=4),
+                wait_s=60.0,
+                execution_s_max=600.0,
+                alarms=("errors",),
+            ),
+        ),
     ],
 )
 def test_an_update_is_rolled_out_as_its_deployment_config_says(
@@ -198,7 +220,22 @@ def test_an_update_is_rolled_out_as_its_deployment_config_says(
             config() | {"RollingUpdatePolicy": ROLLING},
             "give either BlueGreenUpdatePolicy or RollingUpdatePolicy, not both.",
         ),
-        ({"RollingUpdatePolicy": ROLLING}, "rolling updates are not supported here."),
+        (
+            {"RollingUpdatePolicy": batch("CAPACITY_PERCENT", 4)},
+            "MaximumBatchSize is 4 percent; use 5 to 50 percent of the new instances.",
+        ),
+        (
+            {"RollingUpdatePolicy": batch("INSTANCE_COUNT", 3)},
+            "MaximumBatchSize is 3 of 4 instances; use 5 to 50 percent of the new instances.",
+        ),
+        (
+            {
+                "RollingUpdatePolicy": ROLLING
+                | {"RollbackMaximumBatchSize": {"Type": "INSTANCE_COUNT", "Value": 5}}
+            },
+            "RollbackMaximumBatchSize is 5 of 4 instances; use 5 to 100 percent of the new"
+            " instances.",
+        ),
         (
             config(CANARY, "errors", "gone", "lost"),
             "AutoRollbackConfiguration names alarms that do not exist: gone, lost."
@@ -248,6 +285,8 @@ def test_a_deployment_config_that_can_not_be_carried_out_is_refused(
         sized("CAPACITY_PERCENT", 10, LINEAR),
         sized("CAPACITY_PERCENT", 50, LINEAR),
         sized("INSTANCE_COUNT", 2, LINEAR),
+        {"RollingUpdatePolicy": batch("CAPACITY_PERCENT", 5)},
+        {"RollingUpdatePolicy": batch("INSTANCE_COUNT", 2)},
         config(
             LINEAR | {"WaitIntervalInSeconds": 120},
             TerminationWaitInSeconds=119,
@@ -390,6 +429,20 @@ def test_describe_shows_how_far_a_rollout_is(plane: SagemakerPlane) -> None:
     assert "PendingDeploymentSummary" not in told
     (variant,) = told["ProductionVariants"]
     assert (variant["CurrentWeight"], "VariantStatus" in variant) == (2.0, False)
+
+
+def test_a_rollout_that_goes_back_is_shown_so_and_is_not_over(plane: SagemakerPlane) -> None:
+    served(plane)
+    assert update(plane, DeploymentConfig={"RollingUpdatePolicy": ROLLING}) == DONE
+    back = RolloutProgress(
+        stage="rolling-back", began=10.0, since=20.0, step=1, share=0.5, why="in ALARM: errors"
+    )
+    plane.store(Store.set_rollout, "shop", 2, back, now=plane.clock.wall())
+    shown = described(plane)
+    assert shown["EndpointStatus"] == "RollingBack"
+    (pending,) = shown["PendingDeploymentSummary"]["ProductionVariants"]
+    assert [one["Status"] for one in pending["VariantStatus"]] == ["Deleting"]
+    assert update(plane) == error(f'Cannot update in-progress endpoint "{ARN}:endpoint/shop".')
 
 
 def test_an_endpoint_that_is_deleted_during_a_rollout_is_shown_deleting(

@@ -68,10 +68,13 @@ class Callers(Repeating):
 
 
 def policy(chance: random.Random) -> dict[str, Any]:
-    kind = chance.choice(["ALL_AT_ONCE", "CANARY", "LINEAR"])
+    kind = chance.choice(["ALL_AT_ONCE", "CANARY", "LINEAR", "ROLLING"])
     size = {"Type": "CAPACITY_PERCENT", "Value": chance.choice([10, 25, 50])}
+    wait_s = chance.choice([0, 1, 2])
+    if kind == "ROLLING":
+        return {"RollingUpdatePolicy": {"MaximumBatchSize": size, "WaitIntervalInSeconds": wait_s}}
     member = {"CANARY": {"CanarySize": size}, "LINEAR": {"LinearStepSize": size}}.get(kind, {})
-    routing = {"Type": kind, "WaitIntervalInSeconds": chance.choice([0, 1, 2]), **member}
+    routing = {"Type": kind, "WaitIntervalInSeconds": wait_s, **member}
     policy = {"TrafficRoutingConfiguration": routing, "TerminationWaitInSeconds": 1}
     return {"BlueGreenUpdatePolicy": policy}
 
@@ -108,9 +111,10 @@ class RolloutNemesis:
         return bool(client.describe_endpoint(EndpointName="shop")["EndpointStatus"] == "Updating")
 
     def _kill_process(self, victim: str) -> None:
-        copies = sorted(self._server.copies("shop"), key=lambda copy: int(copy["generation"]))
-        if not copies:
+        there = [copy for copy in self._server.copies("shop") if copy["pid"]]
+        if not there:
             return
+        copies = sorted(there, key=lambda copy: int(copy["generation"]))
         pid = int(copies[-1 if victim == "new instance" else 0]["pid"])
         if victim == "worker":
             pid = self._chance.choice(list(tree_pids(pid)))

@@ -35,8 +35,6 @@ REFUSED: Final[dict[str, str]] = {
     " this server has no shadow variants.",
     "CreateEndpointConfig.ProductionVariants[].RoutingConfig.RoutingStrategy": "RoutingStrategy {}"
     " is not supported here: no engine here tells what its cache holds.",
-    "UpdateEndpoint.DeploymentConfig.RollingUpdatePolicy": f"{_DEPLOYMENT}: rolling updates are not"
-    " supported here.",
     "CreateInferenceComponent.Specification.SchedulingConfig.AvailabilityZoneBalance":
     "SchedulingConfig.AvailabilityZoneBalance is not supported: the instances of this server are in"
     " one place.",

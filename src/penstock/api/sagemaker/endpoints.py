@@ -56,7 +56,7 @@ async def describe_endpoint(context: SagemakerContext, params: Members) -> Membe
         "EndpointName": record.name,
         "EndpointArn": record.arn,
         "EndpointConfigName": record.config_name,
-        "EndpointStatus": record.status,
+        "EndpointStatus": rollouts.status_shown(record),
         "CreationTime": record.created,
         "LastModifiedTime": record.modified,
     }

@@ -2,7 +2,8 @@
 
 Checked against the new generation before anything is stored: an update that could never be carried
 out as it was asked for is refused, not found out minutes later. The rules are those of SageMaker's
-deployment guardrails (BlueGreenUpdatePolicy and AutoRollbackConfiguration in its API reference).
+deployment guardrails (BlueGreenUpdatePolicy, RollingUpdatePolicy and AutoRollbackConfiguration in
+its API reference).
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from penstock.api.aws import Members
-from penstock.api.refused_members import REFUSED
 from penstock.api.sagemaker.context import SagemakerContext, invalid
 from penstock.api.sagemaker.variants import pool_summaries
 from penstock.control.alarms import rows as alarm_rows
@@ -25,14 +25,14 @@ from penstock.core.rollout.policy import (
     CANARY,
     CAPACITY_PERCENT,
     LINEAR,
+    ROLLING,
+    ROLLING_BACK,
     TERMINATING,
     RolloutPolicy,
     RolloutSize,
 )
 
 Json = Mapping[str, Any]
-
-_ROLLING: Final = "UpdateEndpoint.DeploymentConfig.RollingUpdatePolicy"
 
 #: Type of routing -> the member that says how large its parts are, and their least percentage.
 _PARTS: Final = {CANARY: ("CanarySize", 0), LINEAR: ("LinearStepSize", 10)}
@@ -48,14 +48,18 @@ async def policy_of(
     """
     if not config:
         return None
-    blue_green = config.get("BlueGreenUpdatePolicy")
-    if config.get("RollingUpdatePolicy"):
-        if blue_green:
-            raise _invalid("give either BlueGreenUpdatePolicy or RollingUpdatePolicy, not both.")
-        raise invalid(REFUSED[_ROLLING])
+    blue_green, rolling = config.get("BlueGreenUpdatePolicy"), config.get("RollingUpdatePolicy")
+    if blue_green and rolling:
+        raise _invalid("give either BlueGreenUpdatePolicy or RollingUpdatePolicy, not both.")
+    if rolling and new.takes_components:
+        raise _invalid(
+            "RollingUpdatePolicy is for variants with a model of their own. The inference"
+            " components of this endpoint have one in UpdateInferenceComponent."
+        )
     instances = sum(variant.instance_count for variant in new.variants)
+    made = _blue_green(blue_green, instances) if blue_green else {}
     policy = RolloutPolicy(
-        **_blue_green(blue_green, instances) if blue_green else {},
+        **_rolling(rolling, instances) if rolling else made,
         alarms=_alarms(config.get("AutoRollbackConfiguration") or {}),
     )
     _check_time(policy, instances)
@@ -115,13 +119,21 @@ def serving_status(record: EndpointRecord) -> Members:
     return {"Status": record.status, "StartTime": progress.began}
 
 
+def status_shown(record: EndpointRecord) -> str:
+    """EndpointStatus. The record says Updating until all is over."""
+    progress = record.progress
+    goes_back = progress is not None and progress.stage == ROLLING_BACK
+    return "RollingBack" if goes_back and record.status == UPDATING else record.status
+
+
 def _pending_status(record: EndpointRecord) -> Members:
     """Traffic moves in one moment, so there is no time in which it would be ActivatingTraffic."""
     progress = record.progress
     if progress is not None and progress.stage == TERMINATING:
         return {}
+    stage = "" if progress is None else progress.stage
     status = {
-        "Status": "Baking" if progress is not None and progress.stage == BAKING else "Creating",
+        "Status": {BAKING: "Baking", ROLLING_BACK: "Deleting"}.get(stage, "Creating"),
         "StartTime": record.modified if progress is None else progress.since,
     }
     return {"VariantStatus": [status]}
@@ -150,6 +162,20 @@ def _blue_green(policy: Json, instances: int) -> dict[str, Any]:
     }
 
 
+def _rolling(policy: Json, instances: int) -> dict[str, Any]:
+    """Fields of `RolloutPolicy`."""
+    back = policy.get("RollbackMaximumBatchSize")
+    return {
+        "kind": ROLLING,
+        "size": _part("MaximumBatchSize", policy["MaximumBatchSize"], (5, 50), instances),
+        "rollback_size": _part("RollbackMaximumBatchSize", back, (5, 100), instances)
+        if back
+        else None,
+        "wait_s": float(policy["WaitIntervalInSeconds"]),
+        "execution_s_max": float(policy.get("MaximumExecutionTimeoutInSeconds", 0)),
+    }
+
+
 def _size(routing: Json, instances: int) -> RolloutSize | None:
     kind = routing["Type"]
     for other, (member, _) in _PARTS.items():
@@ -161,18 +187,21 @@ def _size(routing: Json, instances: int) -> RolloutSize | None:
     given = routing.get(member)
     if not given:
         raise _invalid(f"traffic routing of Type {kind} needs {member}.")
+    return _part(member, given, (percent_min, _PERCENT_MAX), instances)
+
+
+def _part(member: str, given: Json, percents: tuple[int, int], instances: int) -> RolloutSize:
+    """`percents`: the least and the most that it may be of the new instances."""
+    least, most = percents
     size = RolloutSize(kind=given["Type"], value=given["Value"])
-    _check_size(member, size, percent_min, instances)
-    return size
-
-
-def _check_size(member: str, size: RolloutSize, percent_min: int, instances: int) -> None:
     whole = 100 if size.kind == CAPACITY_PERCENT else instances
-    if percent_min * whole <= size.value * 100 <= _PERCENT_MAX * whole:
-        return
-    given = "percent" if size.kind == CAPACITY_PERCENT else f"of {instances} instances"
-    bounds = f"{percent_min} to {_PERCENT_MAX}" if percent_min else f"at most {_PERCENT_MAX}"
-    raise _invalid(f"{member} is {size.value} {given}; use {bounds} percent of the new instances.")
+    if least * whole <= size.value * 100 <= most * whole:
+        return size
+    given_as = "percent" if size.kind == CAPACITY_PERCENT else f"of {instances} instances"
+    bounds = f"{least} to {most}" if least else f"at most {most}"
+    raise _invalid(
+        f"{member} is {size.value} {given_as}; use {bounds} percent of the new instances."
+    )
 
 
 def _check_time(policy: RolloutPolicy, instances: int) -> None:
