@@ -11,7 +11,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Protocol
 
-from penstock.core.deployment.deployment import ROUND_ROBIN
+from penstock.core.deployment.deployment import ROUND_ROBIN, Group
 from penstock.core.routing import CopyState, EndpointRouter, Routed
 from penstock.core.traffic import HeldForRegion, RegionObserved, TrafficRouter
 from penstock.core.traffic.push_room import CopyRoom, overfull, room_of
@@ -25,7 +25,7 @@ from penstock.sim.regions.regions_scenario import (
 )
 from penstock.sim.workload import Arrival
 
-_GROUP = ("all", "")
+_GROUP = Group("all", "", incoming=False)
 
 
 @dataclass(slots=True, eq=False)
