@@ -188,7 +188,8 @@ def told(action: Action) -> tuple[str, str, str]:
             return what, action.reason, where
         case PublishRoutes(routes=routes):
             copies = ", ".join(
-                f"{v.component or v.name}: {len(v.copies)} copies" for v in routes.variants
+                f"{'new ' if v.incoming else ''}{v.component or v.name}: {len(v.copies)} copies"
+                for v in routes.variants
             )
             return "publish routes", action.reason, copies
         case DrainCopy(instance_id=where):
