@@ -40,7 +40,7 @@ from penstock.metrics.counts.recorder import (
     CAPTURE_WRITTEN_BYTES,
     VariantRecorder,
 )
-from penstock.metrics.item_failures import apart
+from penstock.metrics.item_failures import note
 from penstock.wire.capture_lines import CapturedCall, line, object_name
 from penstock.wire.frames import decode_reply_meta, decode_request_meta
 
@@ -63,6 +63,11 @@ _IDLE_S: Final = 3600.0
 _RECORD_BYTES: Final = 512
 _FAILING_MAX: Final = 1000
 
+#: A reason to drop, beside those of the queue.
+_UNREADABLE: Final = "unreadable"
+
+#: (recorder, what, reason) -> times
+_Counts = Counter[tuple[VariantRecorder, str, str]]
 _Held = tuple[CaptureRecord, float]  #: with the wall time at which the call ended
 
 
@@ -179,7 +184,7 @@ class CaptureDriver:
         loop = asyncio.get_running_loop()
         error = None
         try:
-            written = await loop.run_in_executor(self._threads, self._store, action)
+            counts = await loop.run_in_executor(self._threads, self._store, action)
         except PenstockError as raised:
             error = raised
         except Exception as raised:
@@ -189,8 +194,8 @@ class CaptureDriver:
             return
         now = self._clock.monotonic()
         if error is None:
-            for recorder, size in written.items():
-                recorder.captured(CAPTURE_WRITTEN_BYTES, times=size)
+            for (recorder, what, reason), times in counts.items():
+                recorder.captured(what, reason, times)
             self._well(action.place)
             self._carry_out(self._queue.written(action.number, now=now))
         else:
@@ -199,24 +204,28 @@ class CaptureDriver:
             self._carry_out(self._queue.failed(action.number, now=now))
         self._loop.wake()
 
-    def _store(self, action: WriteFile) -> Counter[VariantRecorder]:
-        """In a thread. Returns the size of the lines, by what counts them."""
+    def _store(self, action: WriteFile) -> _Counts:
+        """In a thread, so that what is to be counted is returned."""
         ident = uuid.uuid5(self._ident, str(action.number))
         place, begun = action.place, action.records[0][1]
         name = object_name(place.endpoint, place.variant, begun, str(ident))
-        written: Counter[VariantRecorder] = Counter()
-        lines = []
+        lines, counts = [], _Counts()
         for record, ended in action.records:
-            with apart("capture", place.endpoint):
+            try:
                 lines.append(_line(record, ended))
-                written[record.recorder] += len(lines[-1])
-        self._objects.write(
-            f"{place.destination_uri.rstrip('/')}/{name}",
-            b"".join(lines),
-            draft="capture",
-            content_type=CONTENT_TYPE,
-        )
-        return written
+            except Exception as error:  # a meta from an instance that can't be read
+                note("capture", place.endpoint, error)
+                counts[record.recorder, CAPTURE_DROPPED, _UNREADABLE] += 1
+            else:
+                counts[record.recorder, CAPTURE_WRITTEN_BYTES, ""] += len(lines[-1])
+        if lines:
+            self._objects.write(
+                f"{place.destination_uri.rstrip('/')}/{name}",
+                b"".join(lines),
+                draft="capture",
+                content_type=CONTENT_TYPE,
+            )
+        return counts
 
     def _ill(self, place: FilePlace, error: PenstockError) -> None:
         """Says so once, until it is well again."""

@@ -117,7 +117,8 @@ CAPTURED: Final = PrometheusMetric(
 CAPTURE_DROPPED: Final = PrometheusMetric(
     "penstock_capture_dropped", "counter", (*_VARIANT, "reason", _COMPONENT),
     "Sampled calls of which no line was written, by reason: queue-full (limits.capture_bytes_max), "
-    "not-written (every try to write their file has failed), answer-too-long, stopping.",
+    "not-written (every try to write their file has failed), answer-too-long, unreadable, "
+    "stopping.",
 )  # fmt: skip
 CAPTURE_BYTES: Final = PrometheusMetric(
     "penstock_capture_written_bytes", "counter", (*_VARIANT, _COMPONENT),
