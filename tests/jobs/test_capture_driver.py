@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 from tests.kit.gateway import run
-from tests.kit.object_server import object_server
+from tests.kit.object_server import ObjectServer
 from tests.kit.polling import until, wait_until
 
 from penstock.artifacts.sources.source import ArtifactSettings
@@ -120,18 +120,15 @@ async def test_calls_of_some_seconds_share_a_file_below_their_variant_and_hour(
     await made.close()
 
 
-async def test_objects_of_s3_are_whole_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "none")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "none")
+async def test_objects_of_s3_are_whole_too(s3: ObjectServer) -> None:
     recorder = Recorder()
-    with object_server() as store:
-        made = driver(objects=Objects(ArtifactSettings(s3_endpoint=store.url)))
-        made.put(record("s3://b/some/prefix", recorder))
-        await until(lambda: recorder.counts["written-bytes", ""], "the object")
-        [(key, body)] = store.objects.items()
-        assert key.startswith("/b/some/prefix/shop/blue/")
-        assert json.loads(body)["eventVersion"] == "0"
-        await made.close()
+    made = driver(objects=Objects(ArtifactSettings(s3_endpoint=s3.url)))
+    made.put(record("s3://b/some/prefix", recorder))
+    await until(lambda: recorder.counts["written-bytes", ""], "the object")
+    [(key, body)] = s3.objects.items()
+    assert key.startswith("/b/some/prefix/shop/blue/")
+    assert json.loads(body)["eventVersion"] == "0"
+    await made.close()
 
 
 class Store:
