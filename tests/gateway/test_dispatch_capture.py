@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
-from typing import Any
 
 import orjson
 import pytest
@@ -44,9 +43,6 @@ class Sink:
 
     def release(self, size: int) -> None:
         self.reserved -= size
-
-    def snapshot(self) -> dict[str, Any]:
-        return {"bytes": self.reserved}
 
     def bodies(self) -> list[tuple[bytes | None, tuple[bytes, ...] | None]]:
         return [(one.request, one.answer) for one in self.records]
@@ -195,11 +191,6 @@ def test_a_stream_that_breaks_or_whose_client_goes_gives_its_room_back() -> None
     made.link(1).lose()
     made.dispatcher.written(invocation)
     assert (sink.reserved, sink.records) == (0, [])
-
-
-def test_what_is_held_is_in_the_snapshot() -> None:
-    assert bench(Sink()).dispatcher.snapshot()["capture"] == {"bytes": 0}
-    assert "capture" not in Bench(1).dispatcher.snapshot()
 
 
 def test_gateways_of_their_own_are_told_the_very_spec() -> None:

@@ -105,7 +105,7 @@ class Platform:
         registry = MetricRegistry(
             store, lag_s=gateways.metrics_lag_s if gateways else 0.0, process=self._process
         )
-        capture = CaptureDriver.of_process(
+        self._capture = capture = CaptureDriver.of_process(
             config.limits, ArtifactSettings.from_config(config), clock
         )
         self._dispatcher = dispatcher = self._telemetry.dispatcher(
@@ -195,6 +195,7 @@ class Platform:
                 gateways.group.seen if gateways else list,
                 self._pages,
                 gateways.waiting.of if gateways else lambda _: 0,
+                self._captured,
             ),
             refusal=build_refusal(control.aws),
             asynchronous=control.async_door(),
@@ -227,6 +228,11 @@ class Platform:
         if story is None and self._gateways is not None:
             return await self._gateways.explain(request_id)
         return story
+
+    async def _captured(self) -> list[dict[str, Any]]:
+        """Captured calls that are not written yet, of each process that serves requests."""
+        others = await self._gateways.captured() if self._gateways is not None else []
+        return [{"process": self._process} | self._capture.snapshot(), *others]
 
     async def _access(self) -> PlatformAccess:
         """Where this server's instances reach it, and with which key."""

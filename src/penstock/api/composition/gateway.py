@@ -127,6 +127,8 @@ class GatewayProcess:
             return {"story": dispatcher.explain(fields["request_id"])}
         if op == "snapshot":
             return {"snapshot": dispatcher.snapshot()}
+        if op == "capture":
+            return {"capture": self._capture.snapshot() if self._capture is not None else {}}
         if op == "metrics-page":
             body, content_type = self._page.render(fields["accept"])
             return {"body": body.decode(), "content_type": content_type}

@@ -93,6 +93,11 @@ class Gateways:
                 return {**answer["story"], "gateway": name}
         return None
 
+    async def captured(self) -> list[dict[str, Any]]:
+        """What each gateway's data capture holds."""
+        answers = await self.group.ask_each("capture", {})
+        return [{"process": name} | answer["capture"] for name, answer in answers.items()]
+
     async def metrics_page(self, name: str, accept: str) -> tuple[bytes, str] | None:
         """`/metrics` of one gateway; None if it does not exist or does not answer."""
         answer = await self.group.ask_one(name, "metrics-page", {"accept": accept})

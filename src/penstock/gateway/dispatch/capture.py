@@ -11,7 +11,7 @@ the request. Nothing is captured of a stream that breaks, or whose client goes a
 from __future__ import annotations
 
 import random
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from penstock.core.capture.queue import ANSWER_TOO_LONG, is_sampled
 from penstock.core.deployment.deployment import CaptureSpec
@@ -53,9 +53,6 @@ class CaptureSink(Protocol):
 
     def release(self, size: int) -> None:
         """Gives such room back."""
-
-    def snapshot(self) -> dict[str, Any]:
-        """JSON-ready: what is held, and what fails."""
 
 
 class StreamCapture:
@@ -132,10 +129,6 @@ class Captures:
         """The last part was given to the client."""
         stream.release()
         self._put(stream.record, stream.answer)
-
-    def snapshot(self) -> dict[str, Any]:
-        """JSON-ready: captured calls that are not written yet."""
-        return self._sink.snapshot()
 
     def _put(self, record: CaptureRecord, answer: tuple[bytes, ...] | None) -> None:
         with apart("capture", record.endpoint):  # the call itself has succeeded

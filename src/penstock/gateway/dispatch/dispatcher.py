@@ -520,9 +520,7 @@ class Dispatcher(RetryingDispatcher):
 
     def snapshot(self) -> dict[str, Any]:
         """JSON-ready state of all endpoints."""
-        captured = {} if self._captures is None else {"capture": self._captures.snapshot()}
         return {
-            **captured,
             "in_flight": self.in_flight,
             "waiting": len(self._waiting),
             "stopping": self._stopping,

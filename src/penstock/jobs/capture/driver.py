@@ -134,6 +134,14 @@ class CaptureDriver:
         await self._loop.close()
         self._threads.shutdown(wait=False, cancel_futures=True)
 
+    def snapshot(self) -> dict[str, Any]:
+        """JSON-ready: captured calls that are not written yet, and what fails."""
+        failing = [
+            {"endpoint": endpoint, "destination": destination, "error": error.to_dict()}
+            for (destination, endpoint), error in self._failing.items()
+        ]
+        return self._queue.snapshot() | {"failing": failing}
+
     # CaptureSink
 
     def put(self, record: CaptureRecord) -> None:
@@ -151,13 +159,6 @@ class CaptureDriver:
 
     def release(self, size: int) -> None:
         self._queue.release(size)
-
-    def snapshot(self) -> dict[str, Any]:
-        failing = [
-            {"endpoint": endpoint, "destination": destination, "error": error.to_dict()}
-            for (destination, endpoint), error in self._failing.items()
-        ]
-        return self._queue.snapshot() | {"failing": failing}
 
     # The loop and the writes
 
