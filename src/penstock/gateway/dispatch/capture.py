@@ -132,7 +132,7 @@ class Captures:
 
     def _put(self, record: CaptureRecord, answer: tuple[bytes, ...] | None) -> None:
         with apart("capture", record.endpoint):  # the call itself has succeeded
-            if record.request is answer is None:
+            if record.request is None and answer is None:
                 record.recorder.captured(CAPTURE_DROPPED, ANSWER_TOO_LONG)
             else:
                 self._sink.put(record._replace(answer=answer))
