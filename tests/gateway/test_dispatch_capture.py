@@ -15,6 +15,7 @@ from penstock.gateway.channel.messages import decode, encode, routes_from
 from penstock.gateway.dispatch import capture
 from penstock.gateway.dispatch.capture import CaptureRecord, Captures
 from penstock.gateway.dispatch.invocation import Invocation
+from penstock.metrics.counts.recorder import VariantRecorder
 from penstock.wire import frames
 
 ALL = CaptureSpec(destination_uri="s3://b/p", percentage=100)
@@ -179,6 +180,30 @@ def test_of_a_stream_that_is_too_long_only_the_request_is_captured(
             dropped = ("captured", "dropped", "answer-too-long")
             counted = [row[2:] for row in made.counting.told if row[2:] == dropped]
             assert counted == ([] if captured else [dropped])
+
+
+def test_the_room_of_a_stream_is_that_of_the_parts_that_it_keeps(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(capture, "STREAM_BYTES_MAX", 5)
+    sink = Sink()
+    captures = Captures(sink, random.Random(7))
+    record = CaptureRecord(ALL, "echo", "blue", VariantRecorder("echo", "blue"), b"", b"", b"in")
+    kept = captures.stream(record)
+    for part in (b"on", b"two"):
+        kept.add(part)
+    assert (sink.reserved, kept.answer) == (5, (b"on", b"two"))
+    kept.add(b"!")
+    assert (sink.reserved, kept.answer, kept._parts) == (0, None, [])
+    kept.add(b"more")
+    assert (sink.reserved, kept._parts) == (0, [])
+    other = captures.stream(record)
+    other.add(b"abc")
+    captures.ended(other)
+    assert (sink.reserved, sink.bodies()) == (0, [(b"in", (b"abc",))])
+    only = captures.stream(record._replace(spec=replace(ALL, outputs=False)))
+    only.add(b"abc")
+    assert (sink.reserved, only._parts) == (0, [])
 
 
 def test_a_stream_that_breaks_or_whose_client_goes_gives_its_room_back() -> None:

@@ -97,14 +97,14 @@ def test_a_store_that_fails_is_tried_again_ever_more_slowly_and_then_its_file_is
 
 
 def test_a_store_that_is_well_again_has_no_pause() -> None:
-    queue = CaptureQueue(SPEC)
+    queue = CaptureQueue(replace(SPEC, backoff=Backoff(pause_s_first=0.25, pause_s_max=60.0)))
     for record in "abcdef":
         queue.add(SHOP, record, 1, now=0.0)
     queue.failed(1, now=0.0)
-    assert queue.on_timer(now=1.0) == [WriteFile(1, SHOP, ("a", "b", "c"), "tried-again")]
-    assert queue.written(1, now=1.0) == [WriteFile(2, SHOP, ("d", "e", "f"), "file-full")]
-    queue.failed(2, now=1.0)
-    assert queue.next_deadline() == 2.0  # the first pause again, not the second
+    assert queue.on_timer(now=0.25) == [WriteFile(1, SHOP, ("a", "b", "c"), "tried-again")]
+    assert queue.written(1, now=0.5) == [WriteFile(2, SHOP, ("d", "e", "f"), "file-full")]
+    queue.failed(2, now=0.5)
+    assert queue.next_deadline() == 0.75  # the first pause again, not the second
 
 
 def test_beyond_the_bound_records_are_dropped_and_nothing_waits() -> None:
@@ -122,11 +122,15 @@ def test_beyond_the_bound_records_are_dropped_and_nothing_waits() -> None:
 
 def test_streams_under_way_take_from_the_same_bound() -> None:
     queue = CaptureQueue(SPEC)
-    assert queue.reserve(99)
+    assert queue.reserve(100)
+    queue.release(1)
     assert not queue.reserve(2)
     assert queue.add(SHOP, "a", 2, now=0.0) == [DropRecords(("a",), "queue-full")]
     queue.release(99)
+    queue.check_invariants()
     assert queue.add(SHOP, "a", 2, now=0.0) == []
+    assert queue.reserve(3)
+    queue.check_invariants()
 
 
 def test_only_so_many_files_are_written_at_once_and_endpoints_take_turns() -> None:
@@ -160,6 +164,37 @@ def test_the_end_writes_what_there_is_with_one_try_each() -> None:
     assert not queue.reserve(1)
     assert queue.abandon() == [DropRecords(("b",), "stopping")]
     assert queue.is_empty
+    queue.check_invariants()
+
+
+def test_at_the_end_nobody_waits_for_the_pause_of_a_file_that_failed() -> None:
+    queue = CaptureQueue(SPEC)
+    for record in "abcd":
+        queue.add(SHOP, record, 1, now=0.0)
+    assert queue.stop(now=0.5) == []
+    dropped = DropRecords(("a", "b", "c"), "not-written")
+    assert queue.failed(1, now=0.5) == [dropped, WriteFile(2, SHOP, ("d",), "stopping")]
+
+
+def test_what_there_is_no_time_for_is_counted_too() -> None:
+    queue = CaptureQueue(replace(SPEC, writes_max=1))
+    queue.reserve(5)
+    queue.add(SHOP, "a", 1, now=0.0)
+    queue.add(BANK, "b", 1, now=0.0)
+    assert queue.stop(now=1.0) == [WriteFile(1, SHOP, ("a",), "stopping")]
+    assert queue.abandon() == [DropRecords(("b",), "stopping"), DropRecords(("a",), "stopping")]
+    assert queue.snapshot() == {"bytes": 5, "endpoints": []}
+    queue.check_invariants()
+
+
+def test_a_pause_ends_unnoticed_while_there_is_no_room_for_a_try() -> None:
+    queue = CaptureQueue(replace(SPEC, writes_max=1))
+    queue.add(SHOP, "a", 30, now=0.0)
+    assert queue.failed(1, now=0.0) == []
+    assert queue.next_deadline() == 1.0
+    queue.add(BANK, "b", 30, now=0.5)
+    assert queue.next_deadline() is None
+    assert queue.written(2, now=5.0) == [WriteFile(1, SHOP, ("a",), "tried-again")]
 
 
 def test_what_is_held_is_shown_by_endpoint() -> None:
@@ -169,6 +204,8 @@ def test_what_is_held_is_shown_by_endpoint() -> None:
     queue.failed(1, now=0.0)
     shop = {"endpoint": "shop", "destination": "s3://b/p", "bytes": 8, "files_due": 1}
     assert queue.snapshot() == {"bytes": 8, "endpoints": [shop | {"failures": 1}]}
+    queue.on_timer(now=10.0)
+    assert queue.snapshot()["endpoints"] == [shop | {"files_due": 2, "failures": 1}]
 
 
 STEPS = st.lists(

@@ -102,7 +102,7 @@ class _Target:
     due: deque[_File] = field(default_factory=deque)  #: to be written, oldest first
     writing: _File | None = None
     failures: int = 0  #: tries in a row that failed
-    retry_at: float | None = None  #: no try before this
+    retry_at: float = 0.0  #: no try before this
 
 
 class CaptureQueue:
@@ -113,7 +113,8 @@ class CaptureQueue:
         self._open: dict[FilePlace, _File] = {}  #: files that take records, oldest first
         self._targets: dict[tuple[str, str], _Target] = {}  #: (destination, endpoint); next first
         self._writing: dict[int, _Target] = {}
-        self._size = 0
+        self._size = 0  #: bytes that are held, those reserved included
+        self._reserved = 0
         self._number = 0
         self._stopping = False
 
@@ -127,11 +128,13 @@ class CaptureQueue:
         if self._stopping or self._size + size > self._spec.bytes_max:
             return False
         self._size += size
+        self._reserved += size
         return True
 
     def release(self, size: int) -> None:
         """Gives room back that was reserved."""
         self._size -= size
+        self._reserved -= size
 
     def add(self, place: FilePlace, record: Any, size: int, *, now: float) -> list[Action]:
         """A call was captured. `size`: the bytes that its record holds, at
@@ -159,7 +162,7 @@ class CaptureQueue:
         """The file is there, whole."""
         target = self._writing.pop(number)
         self._forget(target)
-        target.failures, target.retry_at = 0, None
+        target.failures, target.retry_at = 0, 0.0
         return self._begin(now)
 
     def failed(self, number: int, *, now: float) -> list[Action]:
@@ -170,7 +173,7 @@ class CaptureQueue:
         file.tries += 1
         target.failures += 1
         pause_s = self._spec.backoff.pause_s(target.failures)
-        target.retry_at = None if self._stopping else now + pause_s
+        target.retry_at = 0.0 if self._stopping else now + pause_s
         dropped: list[Action] = []
         if file.tries >= self._spec.tries_max or self._stopping:
             self._forget(target)
@@ -192,8 +195,7 @@ class CaptureQueue:
         first = next(iter(self._open.values()), None)
         at = [] if first is None else [first.first_at + self._spec.file_wait_s]
         if len(self._writing) < self._spec.writes_max:
-            waiting = (one.retry_at for one in self._targets.values() if _waits(one))
-            at += [retry_at for retry_at in waiting if retry_at is not None]
+            at += [one.retry_at for one in self._targets.values() if _waits(one)]
         return min(at, default=None)
 
     def stop(self, *, now: float) -> list[Action]:
@@ -202,7 +204,7 @@ class CaptureQueue:
         for file in list(self._open.values()):
             self._close(file, STOPPING)
         for target in self._targets.values():
-            target.retry_at = None
+            target.retry_at = 0.0
         return self._begin(now)
 
     def abandon(self) -> list[Action]:
@@ -211,7 +213,7 @@ class CaptureQueue:
         files += [one.writing for one in self._targets.values() if one.writing is not None]
         self._targets.clear()
         self._writing.clear()
-        self._size = 0
+        self._size = self._reserved
         return [DropRecords(tuple(one.records), STOPPING) for one in files]
 
     def snapshot(self) -> dict[str, Any]:
@@ -240,8 +242,9 @@ class CaptureQueue:
             sizes[key] += sum(file.size for file in files)
             assert target.size == sizes[key] > 0, key
             assert target.size <= self._spec.endpoint_bytes_max
-        assert sum(sizes.values()) <= self._size <= self._spec.bytes_max
-        assert len(self._writing) <= self._spec.writes_max
+        assert sum(sizes.values()) + self._reserved == self._size <= self._spec.bytes_max
+        writing = sum(one.writing is not None for one in self._targets.values())
+        assert len(self._writing) == writing <= self._spec.writes_max
 
     def _close(self, file: _File, reason: str) -> None:
         """The file takes no more records and is written next, or after those before it."""
@@ -255,7 +258,7 @@ class CaptureQueue:
         for key, target in list(self._targets.items()):
             if len(self._writing) >= self._spec.writes_max:
                 break
-            if not _waits(target) or (target.retry_at is not None and now < target.retry_at):
+            if not _waits(target) or now < target.retry_at:
                 continue
             file = target.writing = target.due.popleft()
             self._targets[key] = self._targets.pop(key)  # the others have their turn before

@@ -279,7 +279,7 @@ class Dispatcher(RetryingDispatcher):
     ) -> None:
         record = captures.sample(spec, invocation, reply.meta)
         invocation.responder.on_reply(invocation, reply)
-        if record is not None and invocation.error is None:
+        if record is not None:
             captures.answered(record, reply.body)
 
     def _stream_begins(
@@ -327,7 +327,7 @@ class Dispatcher(RetryingDispatcher):
                 self._stream_begins(invocation, stream, reply.meta)
             captured = stream.captured
             invocation.responder.on_end(invocation, reply)
-            if captured is not None and self._captures is not None and invocation.error is None:
+            if captured is not None and self._captures is not None:
                 self._captures.ended(captured)
         except Exception as raised:
             self._responder_failed(invocation, raised)
