@@ -316,28 +316,6 @@ def test_an_accepted_update_is_seen_by_the_next_describe(with_config: SagemakerP
     assert "VariantStatus" not in described["ProductionVariants"][0]
 
 
-def test_data_capture_is_refused_rather_than_forgotten(with_config: SagemakerPlane) -> None:
-    capture = {
-        "InitialSamplingPercentage": 100,
-        "DestinationS3Uri": "s3://b/p",
-        "CaptureOptions": [{"CaptureMode": "Input"}],
-    }
-
-    def created(name: str, *, on: bool) -> tuple[int, dict[str, Any]]:
-        return with_config.call(
-            "CreateEndpointConfig",
-            EndpointConfigName=name,
-            ProductionVariants=[VARIANT],
-            DataCaptureConfig=capture | {"EnableCapture": on},
-        )
-
-    assert created("on", on=True) == error(
-        "DataCaptureConfig.EnableCapture is not supported: this server captures no data."
-        " Leave DataCaptureConfig.EnableCapture out."
-    )
-    assert created("off", on=False)[0] == 200
-
-
 @pytest.mark.parametrize(
     ("flags", "weight", "count"),
     [

@@ -140,8 +140,8 @@ def test_the_owner_is_whose_key_signed(plane: SagemakerPlane) -> None:
         ),
         (
             {"DataCaptureConfig": {"DestinationS3Uri": "s3://b/c"}},
-            "DataCaptureConfig is not supported: this server captures no data."
-            " Leave DataCaptureConfig out.",
+            "DataCaptureConfig is not supported: the calls of endpoints are captured, those of jobs"
+            " are not: their inputs and outputs are objects already. Leave DataCaptureConfig out.",
         ),
         (
             {"TransformOutput": {"S3OutputPath": "https://host/out"}},

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from tests.kit.core_reconcile import deployment, observed, routes, seen
 
-from penstock.core.deployment.deployment import DeploymentSpec, EndpointRoutes
+from penstock.core.deployment.deployment import CaptureSpec, DeploymentSpec, EndpointRoutes
 from penstock.core.deployment.endpoint_state import (
     DRAINING,
     LOADING,
@@ -47,6 +47,17 @@ def test_other_names_are_told_with_the_routes_and_as_soon_as_they_change() -> No
     ):
         made = decide(deployment(), {}, published, "copies-changed", served_names=names)
         assert made == expected
+
+
+def test_gateways_hear_of_capture_where_there_is_something_to_capture() -> None:
+    spec = CaptureSpec(destination_uri="s3://b/p", percentage=30)
+    for given, told in (
+        (spec, spec),
+        (replace(spec, enabled=False), None),
+        (replace(spec, percentage=0), None),
+    ):
+        made = decide(replace(deployment(), capture=given), {}, None, "copies-changed")
+        assert made == (PublishRoutes(replace(routes(), capture=told), "endpoint-known"),)
 
 
 def test_a_copy_that_generates_is_named_with_what_its_engine_keeps_of_prompts() -> None:

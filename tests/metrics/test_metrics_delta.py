@@ -48,6 +48,7 @@ def filled() -> MetricDelta:
     counted.no_capacity = 1
     counted.broken = 1
     counted.batch_rows = {4: 3}
+    counted.captures = {("taken", ""): 2, ("dropped", "queue-full"): 1}
     counted.concurrency = {T0: 7}
     counted.total_s.add(0.010)
     counted.tokens_out.add(11)
@@ -71,7 +72,15 @@ def test_a_delta_comes_back_as_it_was_told() -> None:
     mine, theirs = sent.pools[0].counted, first.counted
     assert mine is not None
     assert theirs is not None
-    for name in ("outcomes", "refusals", "no_capacity", "broken", "batch_rows", "concurrency"):
+    for name in (
+        "outcomes",
+        "refusals",
+        "no_capacity",
+        "broken",
+        "batch_rows",
+        "concurrency",
+        "captures",
+    ):
         assert getattr(theirs, name) == getattr(mine, name), name
     for name in VariantDelta.SKETCHES:
         assert getattr(theirs, name) == getattr(mine, name), name

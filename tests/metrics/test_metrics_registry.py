@@ -361,3 +361,26 @@ def test_a_variant_that_is_gone_leaves_the_page_after_its_last_request() -> None
     registry.collect(T0 + KEPT_S + 1)
     assert not any(name.startswith("penstock_in_flight") for name in exposed(registry, store))
     assert registry.instances == {}
+
+
+def test_captured_calls_have_rows_once_something_was_captured() -> None:
+    registry = MetricRegistry()
+    recorder = registry.recorder("shop", "main")
+    page = PrometheusPage(registry)
+    registry.collect(T0)
+    assert "penstock_capture_calls_total{" not in page.render("")[0].decode()
+    recorder.captured("taken")
+    recorder.captured("taken")
+    recorder.captured("dropped", "queue-full")
+    recorder.captured("written-bytes", times=300)
+    recorder.captured("write-failed", "output-unreachable")
+    registry.collect(T0 + 1)
+    text = page.render("")[0].decode()
+    rows = [line for line in text.splitlines() if line.startswith("penstock_capture")]
+    assert rows == [
+        'penstock_capture_calls_total{endpoint="shop",variant="main"} 2.0',
+        'penstock_capture_dropped_total{endpoint="shop",reason="queue-full",variant="main"} 1.0',
+        'penstock_capture_written_bytes_total{endpoint="shop",variant="main"} 300.0',
+        'penstock_capture_write_failures_total{code="output-unreachable",endpoint="shop",'
+        'variant="main"} 1.0',
+    ]

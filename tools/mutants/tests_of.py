@@ -152,6 +152,7 @@ TESTS_OF: dict[str, tuple[str, ...]] = {
     "core/deployment/served_names.py": ("core/deployment/test_core_served_names.py",),
     "core/request/forwarded_headers.py": ("core/test_core_forwarded_headers.py",),
     "core/request/server_settings.py": ("core/test_core_server_settings.py",),
+    "gateway/dispatch/capture.py": ("gateway/test_dispatch_capture.py",),
     "gateway/dispatch/served_names.py": (
         "gateway/test_served_names.py",
         "api/test_served_name_doors.py",
@@ -227,6 +228,7 @@ TESTS_OF: dict[str, tuple[str, ...]] = {
         *_PLACEMENT,
         "core/test_core_packing.py",
     ),
+    "core/capture/queue.py": ("core/capture/test_capture_queue.py",),
     "core/jobs/asynchronous.py": ("core/test_jobs_asynchronous.py",),
     "core/jobs/asynchronous_actions.py": (
         "core/test_jobs_asynchronous.py",
@@ -446,6 +448,7 @@ TESTS_OF: dict[str, tuple[str, ...]] = {
         "gateway/test_tracing.py",
     ),
     "gateway/http/tls.py": ("gateway/test_tls_acceptor.py", "gateway/test_http_tls.py"),
+    "wire/capture_lines.py": ("wire/test_capture_lines.py",),
     "wire/aws/bearer.py": _AWS,
     "wire/aws/errors.py": _AWS,
     "wire/aws/eventstream.py": _AWS,

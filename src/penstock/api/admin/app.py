@@ -9,6 +9,8 @@ GET /admin/spares                          instance processes that stand ready
 GET /admin/usage                           what target models used of their instances, and what
                                            else could have been bought
 GET /admin/alarms                          why each alarm is in its state
+GET /admin/capture                         captured calls that are not written yet, by process,
+                                           and destinations that can't be written
 GET /admin/asynchronous                    asynchronous requests: how many, and what they
                                            wait for
 GET /admin/requests/{id}                   why one of the last requests went where it did
@@ -80,6 +82,8 @@ class AdminServices:
     usage: Callable[[], list[dict[str, Any]]] = list  #: use of each instance with target models
     alarms: Callable[[], list[dict[str, Any]]] = list  #: how each alarm came to its state
     asynchronous: Callable[[], list[dict[str, Any]]] = list  #: the queue of each endpoint
+    #: captured calls that are not written yet, of each process; None: nothing is captured
+    captured: Callable[[], Awaitable[list[dict[str, Any]]]] | None = None
     #: gateway processes, where there are several
     gateways: Callable[[], list[dict[str, Any]]] = list
     #: id of the key that a request carries; empty = none
@@ -97,6 +101,7 @@ def routes(services: AdminServices) -> list[Route]:
         "/usage": pages.usage,
         "/alarms": pages.alarms,
         "/asynchronous": pages.asynchronous,
+        "/capture": pages.capture,
         "/requests/{request_id}": pages.request_story,
         "/endpoints/{name}/copies/{copy}": pages.copy_story,
         "/endpoints/{name}/ready-times": pages.ready_times,
@@ -138,6 +143,10 @@ class _AdminPages:
 
     async def asynchronous(self, _request: Request) -> dict[str, Any]:
         return {"queues": self._services.asynchronous()}
+
+    async def capture(self, _request: Request) -> dict[str, Any]:
+        captured = self._services.captured
+        return {"processes": [] if captured is None else await captured()}
 
     async def spares(self, _request: Request) -> dict[str, Any]:
         return {"spares": [asdict(one) for one in self._plane.spares()]}

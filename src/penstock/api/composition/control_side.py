@@ -186,6 +186,7 @@ class ControlSide:
         gateways: Callable[[], list[dict[str, Any]]],
         pages: Callable[[PrometheusPage], MetricPages],
         waiting: Callable[[str], int],
+        captured: Callable[[], Awaitable[list[dict[str, Any]]]],
     ) -> AsgiApp:
         """The application for every path that is not hot.
 
@@ -195,6 +196,7 @@ class ControlSide:
             gateways: the processes that serve, where there are several.
             pages: of metrics, made of this process's own.
             waiting: requests for an endpoint that wait for a copy in other processes.
+            captured: captured calls that are not written yet, of each process.
         """
         admin = AdminServices(
             self.plane,
@@ -208,6 +210,7 @@ class ControlSide:
             usage=self._registry.models.usage.rows,
             alarms=lambda: explained(self._alarms.seen()),
             asynchronous=self._offline.asynchronous.snapshot,
+            captured=captured,
             gateways=gateways,
             key_of=self._key_of,
         )

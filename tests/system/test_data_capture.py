@@ -1,0 +1,125 @@
+"""Data capture with real processes: boto3 unmodified, and the files that it leaves."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+from tests.kit.polling import wait_until
+from tests.kit.servers import EXAMPLES, Server
+from tests.system.test_scaling import settings
+
+pytestmark = pytest.mark.system
+
+
+@contextmanager
+def served(tmp_path: Path, **values: str) -> Iterator[Server]:
+    with settings(values):
+        server = Server(tmp_path / "state").start()
+    yield server
+    server.stop()
+
+
+def capturing(server: Server, destination: Path, **more: Any) -> None:
+    """An endpoint that echoes, and captures all of its calls."""
+    server.model("echo", EXAMPLES / "echo" / "python")
+    capture = {
+        "EnableCapture": True,
+        "InitialSamplingPercentage": 100,
+        "DestinationS3Uri": destination.as_uri(),
+        "CaptureOptions": [{"CaptureMode": "Input"}, {"CaptureMode": "Output"}],
+    }
+    server.endpoint("echo", ModelName="echo", members={"DataCaptureConfig": capture | more})
+
+
+def captured(destination: Path) -> list[dict[str, Any]]:
+    texts = [path.read_text() for path in destination.rglob("[0-9]*.jsonl")]
+    return [json.loads(line) for text in texts for line in text.splitlines()]
+
+
+def counted(server: Server, name: str) -> float:
+    families = text_string_to_metric_families(server.page())
+    return sum(
+        sample.value
+        for family in families
+        if family.name == name
+        for sample in family.samples
+        if sample.name.endswith("_total")
+    )
+
+
+@pytest.mark.parametrize("gateways", ["1", "2"])
+def test_calls_lie_as_lines_below_their_variant(tmp_path: Path, gateways: str) -> None:
+    out = tmp_path / "out"
+    with served(tmp_path, PENSTOCK_LISTEN_GATEWAYS=gateways) as server:
+        capturing(server, out)
+        shown = server.client("sagemaker").describe_endpoint(EndpointName="echo")
+        assert shown["DataCaptureConfig"] | {"KmsKeyId": ""} == {
+            "EnableCapture": True,
+            "CaptureStatus": "Started",
+            "CurrentSamplingPercentage": 100,
+            "DestinationS3Uri": out.as_uri(),
+            "KmsKeyId": "",
+        }
+        runtime = server.client("sagemaker-runtime")
+        for number in range(5):
+            answer = runtime.invoke_endpoint(
+                EndpointName="echo",
+                ContentType="application/json",
+                Body=f"[{number}]".encode(),
+                InferenceId=f"call-{number}",
+                CustomAttributes=f"number={number}",
+            )
+            assert json.loads(answer["Body"].read()) == [number]
+        with pytest.raises(runtime.exceptions.ModelError):
+            runtime.invoke_endpoint(
+                EndpointName="echo", ContentType="application/json", Body=b"no JSON"
+            )
+        wait_until(lambda: len(captured(out)) == 5, "the lines")
+        found = sorted(captured(out), key=lambda one: one["eventMetadata"]["inferenceId"])
+        for number, one in enumerate(found):
+            told = one["captureData"]
+            assert told["endpointInput"] == {
+                "observedContentType": "application/json",
+                "mode": "INPUT",
+                "data": f"[{number}]",
+                "encoding": "JSON",
+            }
+            assert told["endpointOutput"]["mode"] == "OUTPUT"
+            assert told["endpointOutput"]["encoding"] == "JSON"
+            assert json.loads(told["endpointOutput"]["data"]) == [number]
+            assert one["eventMetadata"]["inferenceId"] == f"call-{number}"
+            assert one["eventMetadata"]["customAttributes"] == [f"number={number}"]
+            assert one["eventVersion"] == "0"
+        assert list(out.glob("echo/all/[0-9]*/[0-9]*/[0-9]*/[0-9]*/*.jsonl"))
+        wait_until(lambda: counted(server, "penstock_capture_calls") == 5, "the count")
+        size = sum(path.stat().st_size for path in out.rglob("*.jsonl"))
+        wait_until(lambda: counted(server, "penstock_capture_written_bytes") == size, "the bytes")
+        # The last calls are written when the server stops.
+        runtime.invoke_endpoint(EndpointName="echo", ContentType="text/csv", Body=b"1,2")
+        assert server.stop() == 0
+    assert len(captured(out)) == 6
+
+
+def test_calls_are_answered_while_their_destination_can_not_be_written(tmp_path: Path) -> None:
+    """Its folder is a file now: what can't be held is dropped and counted, nobody waits for it."""
+    out = tmp_path / "out"
+    with served(tmp_path, PENSTOCK_LIMITS_CAPTURE_BYTES_MAX="65536") as server:
+        capturing(server, out)
+        out.rmdir()
+        out.touch()
+        body = json.dumps(["x" * 8000])
+        for _ in range(12):
+            assert server.invoke("echo", ["x" * 8000]) == json.loads(body)
+        wait_until(lambda: counted(server, "penstock_capture_dropped") >= 8, "the drops")
+        wait_until(lambda: counted(server, "penstock_capture_write_failures"), "the failures")
+        [process] = server.get("/admin/capture")["processes"]
+        [failing] = process["failing"]
+        assert (failing["endpoint"], failing["error"]["code"]) == ("echo", "output-unwritable")
+        assert server.log().count("captured calls of endpoint echo can't be written") == 1
+        assert server.invoke("echo", [7]) == [7]
