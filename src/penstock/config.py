@@ -105,6 +105,13 @@ class LimitConfig:
     # A few videos or images; waiting requests are in the database, however many there are.
     #: memory for bodies of asynchronous requests; also the most for one body
     async_bytes_max: Annotated[int, Meta(ge=128_000, le=2**30)] = 256 * 2**20
+    # Two seconds of 1,000 calls of 32 KB; more only helps where a store is away for longer.
+    #: memory for captured calls (DataCaptureConfig) that are not written yet; one endpoint's take
+    #: half of it at most
+    capture_bytes_max: Annotated[int, Meta(ge=65_536, le=2**40)] = 64 * 2**20
+    # Capture goes on for months, and other things than this server need the disk.
+    #: space that captured calls leave free on a disk of this machine
+    capture_free_bytes_min: _Count = 2**30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,6 +22,7 @@ from penstock.api.composition.front import Addresses, Front, addresses_of, freez
 from penstock.api.composition.gateways import Gateways
 from penstock.api.fleets import ServerFleet
 from penstock.api.telemetry import Telemetry
+from penstock.artifacts.sources.source import ArtifactSettings
 from penstock.cleanup import ShieldedExitStack
 from penstock.clock import Clock, SystemClock
 from penstock.config import ServerConfig
@@ -35,6 +36,7 @@ from penstock.gateway.dispatch.link import FrameLink
 from penstock.gateway.http.shared_port import SharedPort
 from penstock.gateway.http_server.server import tls_context
 from penstock.gateway.timers import LoopTimers
+from penstock.jobs.capture.driver import CaptureDriver
 from penstock.metrics.counts.registry import MetricRegistry
 from penstock.metrics.page.pages import MetricPages
 from penstock.metrics.page.prometheus import PenstockCollector, PrometheusPage
@@ -103,6 +105,9 @@ class Platform:
         registry = MetricRegistry(
             store, lag_s=gateways.metrics_lag_s if gateways else 0.0, process=self._process
         )
+        capture = CaptureDriver.of_process(
+            config.limits, ArtifactSettings.from_config(config), clock
+        )
         self._dispatcher = dispatcher = self._telemetry.dispatcher(
             clock=clock,
             timers=LoopTimers(asyncio.get_running_loop(), clock),
@@ -113,6 +118,7 @@ class Platform:
             on_waiting=self._capacity_wanted,
             ready_in_s=self._ready_in_s,
             shared=gateways is not None,
+            captures=capture.captures(),
         )
         if gateways is not None:
             gateways.attach(dispatcher, registry)
@@ -135,6 +141,8 @@ class Platform:
             stack.push_async_callback(self._fleet.close)
             stack.push_async_callback(self._telemetry.close)
             await control.start(stack)
+            stack.push_async_callback(capture.close)
+            capture.start()
             await self._fleet.open()
             self._telemetry.push_metrics(PenstockCollector(registry, store))
             await self._listen(stack)

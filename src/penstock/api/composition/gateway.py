@@ -26,6 +26,7 @@ from penstock.api.app import build_refusal
 from penstock.api.aws import AwsFrontDoor
 from penstock.api.composition.front import OP, FarModels, Front, freeze_memory
 from penstock.api.telemetry import Telemetry
+from penstock.artifacts.sources.source import ArtifactSettings
 from penstock.cleanup import ShieldedExitStack
 from penstock.clock import SystemClock
 from penstock.config import LimitConfig, ListenConfig, TelemetryConfig
@@ -43,6 +44,7 @@ from penstock.gateway.dispatch.shared_sessions import SessionBook
 from penstock.gateway.http.listener_state import raise_limit
 from penstock.gateway.http.proxy import ProxyApp
 from penstock.gateway.timers import LoopTimers
+from penstock.jobs.capture.driver import CaptureDriver
 from penstock.metrics.counts.registry import MetricRegistry
 from penstock.metrics.item_failures import apart
 from penstock.metrics.page.prometheus import PrometheusPage
@@ -68,6 +70,7 @@ class GatewayProcess:
         self._ring = KeyRing()
         self._telemetry: Telemetry | None = None
         self._dispatcher: Dispatcher | None = None
+        self._capture: CaptureDriver | None = None
         self._stack = ShieldedExitStack()
         self._tasks: set[asyncio.Task[None]] = set()
         self._connecting: set[asyncio.Task[None]] = set()
@@ -146,6 +149,8 @@ class GatewayProcess:
             return
         self._stopping = True
         await self._stack.aclose()
+        if self._capture is not None:
+            await self._capture.close()
         self._tell_metrics()
         if self._telemetry is not None:
             await self._telemetry.close()
@@ -167,6 +172,9 @@ class GatewayProcess:
         self._page = PrometheusPage(self._registry, gateway=name)
         telemetry = TelemetryConfig(**fields["telemetry"])
         self._telemetry = Telemetry(telemetry, self._clock, process=name)
+        settings = ArtifactSettings(**fields["places"])
+        self._capture = CaptureDriver.of_process(limits, settings, self._clock)
+        self._capture.start()
         loop = asyncio.get_running_loop()
         self._dispatcher = self._telemetry.dispatcher(
             clock=self._clock,
@@ -178,6 +186,7 @@ class GatewayProcess:
             ready_in_s=self._ready_in_s,
             shared=True,
             sessions_of=self._sessions.of,
+            captures=self._capture.captures(),
             link_factory=partial(FrameLink, tls=contexts.of_server_in(Path(fields["state_dir"]))),
         )
         self._dispatcher.sequences.find = self._find_session

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from penstock.api.composition import front
 from penstock.api.composition.control_side import ControlSide
+from penstock.artifacts.sources.source import ArtifactSettings
 from penstock.cleanup import ShieldedExitStack
 from penstock.clock import Clock
 from penstock.config import ServerConfig
@@ -145,6 +146,7 @@ class Gateways:
 
     def _settings(self, name: str) -> Mapping[str, Any]:
         listen, control = self._config.listen, self._config.control
+        places = ArtifactSettings.from_config(self._config)
         ports = replace(listen, port=self._http.port, grpc_port=self._grpc.port)
         return {
             "name": name,
@@ -156,6 +158,11 @@ class Gateways:
             "region": control.region,
             "log_level": self._config.log_level,
             "state_dir": str(self._config.state_dir),
+            "places": {
+                "s3_endpoint": places.s3_endpoint,
+                "s3_local": places.s3_local,
+                "closed": places.closed,
+            },
             "telemetry": asdict(self._config.telemetry),
             "inner": self._inner,
             "own_key": self._own_key,

@@ -28,10 +28,21 @@ async def check_async_inference(config: Mapping[str, Any], outputs: AsyncOutputs
         raise invalid(f"{MEMBER} is not supported: this server has no asynchronous inference.")
     _check(config, given, outputs.knows)
     for uri in output_prefixes(config):
-        try:
-            await outputs.check_writable(uri)
-        except CallerError as error:
-            raise invalid(f"{MEMBER}: {with_hint(error.message, error.hint)}") from error
+        await check_prefix_writable(MEMBER, uri, outputs)
+
+
+async def check_prefix_writable(member: str, uri: str, outputs: AsyncOutputs) -> None:
+    """Raises as `check_async_inference` does, in the name of that member."""
+    try:
+        await outputs.check_writable(uri)
+    except CallerError as error:
+        raise invalid(f"{member}: {with_hint(error.message, error.hint)}") from error
+
+
+def check_prefix(member: str, name: str, uri: str) -> None:
+    """Raises ValidationException for a URI below which no objects can be written."""
+    if not (uri.startswith(_SCHEMES) and ".." not in unquote(uri).split("/")):
+        raise invalid(f"{member}: {name} must be an s3:// or a file:/// prefix; it is {uri!r}.")
 
 
 def _check(
@@ -42,8 +53,8 @@ def _check(
         raise invalid(f"{MEMBER}: OutputConfig needs S3OutputPath, where answers are written.")
     for name in ("S3OutputPath", "S3FailurePath"):
         uri = output.get(name)
-        if uri and not (uri.startswith(_SCHEMES) and ".." not in unquote(uri).split("/")):
-            raise invalid(f"{MEMBER}: {name} must be an s3:// or a file:/// prefix; it is {uri!r}.")
+        if uri:
+            check_prefix(MEMBER, name, uri)
     for name in ("SuccessTopic", "ErrorTopic"):
         topic = (output.get("NotificationConfig") or {}).get(name)
         if topic and not knows(topic):

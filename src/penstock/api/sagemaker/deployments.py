@@ -13,6 +13,7 @@ from penstock.api.refused_members import REFUSED
 from penstock.api.sagemaker.async_inference import async_spec
 from penstock.api.sagemaker.containers import ISOLATION, model_source
 from penstock.api.sagemaker.context import invalid
+from penstock.api.sagemaker.data_capture import capture_spec
 from penstock.api.sagemaker.variants import (
     check_instance_types,
     check_managed_scaling,
@@ -100,6 +101,7 @@ def deployment(
         config_name=config["EndpointConfigName"],
         **metrics_fields(config),
         asynchronous=asynchronous,
+        capture=capture_spec(config),
         variants=variants,
     )
 

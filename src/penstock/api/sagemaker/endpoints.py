@@ -22,6 +22,7 @@ from penstock.api.sagemaker.context import (
     require_in_service,
     summary,
 )
+from penstock.api.sagemaker.data_capture import capture_summary, check_fits
 from penstock.api.sagemaker.deployments import deployment, metrics_config
 from penstock.api.sagemaker.variants import (
     managed_instance_scaling,
@@ -67,6 +68,8 @@ async def describe_endpoint(context: SagemakerContext, params: Members) -> Membe
         described["MetricsConfig"] = metrics
     if record.shown.asynchronous is not None:
         described["AsyncInferenceConfig"] = async_config(record.shown.asynchronous)
+    if record.shown.capture is not None:
+        described["DataCaptureConfig"] = capture_summary(record.shown.capture)
     if record.failure_reason:
         described["FailureReason"] = record.failure_reason[:1024]  # the shape's limit
     if record.status != "Creating":
@@ -105,6 +108,7 @@ async def update_endpoint(context: SagemakerContext, params: Members) -> Members
             for item in params.get("ExcludeRetainedVariantProperties") or []
         }
         spec = _retaining(spec, record.shown, excluded)
+        check_fits(spec)
     _check_components(record, spec)
     config = _deployment_config(record, params)
     policy = await rollouts.policy_of(context, config, spec)
@@ -192,8 +196,8 @@ def _kept(config: Members) -> Members:
 
 
 def _retaining(new: DeploymentSpec, old: DeploymentSpec, excluded: set[str]) -> DeploymentSpec:
-    """The new deployment, in which variants of the same name keep their present weight and
-    count."""
+    """The new deployment, in which variants of the same name keep their present weight and count,
+    and the endpoint keeps what it captures."""
     before = {variant.name: variant for variant in old.variants}
 
     def retained(variant: VariantSpec) -> VariantSpec:
@@ -206,7 +210,11 @@ def _retaining(new: DeploymentSpec, old: DeploymentSpec, excluded: set[str]) -> 
         )
         return replace(variant, weight=weight, instance_count=count)
 
-    return replace(new, variants=tuple(retained(variant) for variant in new.variants))
+    return replace(
+        new,
+        variants=tuple(retained(variant) for variant in new.variants),
+        capture=new.capture if "DataCaptureConfig" in excluded else old.capture,
+    )
 
 
 def _variant(

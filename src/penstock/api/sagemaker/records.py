@@ -24,6 +24,7 @@ from penstock.api.sagemaker.context import (
     tags_of,
     untagged,
 )
+from penstock.api.sagemaker.data_capture import check_data_capture
 from penstock.api.sagemaker.deployments import check_config
 from penstock.api.sagemaker.variants import model_names
 from penstock.control.store.records import ENDPOINT, ENDPOINT_CONFIG, MODEL, TooManyTags
@@ -62,6 +63,7 @@ async def create_endpoint_config(context: SagemakerContext, params: Members) -> 
     security_members.check("CreateEndpointConfig", params)
     check_config(params)
     await check_async_inference(params, context.asynchronous)
+    await check_data_capture(params, context.asynchronous)
     models = [one for variant in params["ProductionVariants"] for one in model_names(variant)]
     arn = await context.create(
         ENDPOINT_CONFIG,

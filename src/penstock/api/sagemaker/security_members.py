@@ -26,7 +26,22 @@ CARRIED_OUT: Final = {
     "CreateModel.EnableNetworkIsolation": "the model's processes have no network, or it is refused"
     " when it is loaded",
     "CreateEndpointConfig.EnableNetworkIsolation": "the same for every model of the configuration",
+    **{
+        f"CreateEndpointConfig.DataCaptureConfig{part}": how
+        for part, how in {
+            "": "a share of the calls is written as JSON lines, with what the server may read",
+            ".EnableCapture": "nothing is captured where it is false",
+            ".CaptureOptions": "requests, answers, or both",
+            ".CaptureOptions[].CaptureMode": "requests, answers, or both",
+            ".CaptureContentTypeHeader": "which data is written as text",
+        }.items()
+    },
 }
+
+_BUCKET_KEY: Final = (
+    "objects are written as the bucket's own settings say. Set the key as the bucket's default"
+    " encryption"
+)
 
 #: Path of the member -> why it is refused, in the words of the error.
 REFUSED: Final = {
@@ -40,10 +55,9 @@ REFUSED: Final = {
     "CreateEndpointConfig.VpcConfig": "models run on this machine's network; see"
     " EnableNetworkIsolation",
     "CreateEndpointConfig.KmsKeyId": "instances have no volumes of their own",
-    "CreateEndpointConfig.DataCaptureConfig.EnableCapture": "this server captures no data",
+    "CreateEndpointConfig.DataCaptureConfig.KmsKeyId": _BUCKET_KEY,
     "CreateEndpointConfig.ExplainerConfig": "this server has no explainers",
-    "CreateEndpointConfig.AsyncInferenceConfig.OutputConfig.KmsKeyId": "objects are written as the"
-    " bucket's own settings say. Set the key as the bucket's default encryption",
+    "CreateEndpointConfig.AsyncInferenceConfig.OutputConfig.KmsKeyId": _BUCKET_KEY,
     **_of("CreateEndpointConfig", _VARIANTS, {
         "CoreDumpConfig": "no core dumps are kept",
         "EnableSSMAccess": "there is no Systems Manager here",
@@ -51,7 +65,8 @@ REFUSED: Final = {
     }),
     "UpdateEndpointWeightsAndCapacities.DesiredWeightsAndCapacities[].ServerlessUpdateConfig":
     "this server has no serverless variants",
-    "CreateTransformJob.DataCaptureConfig": "this server captures no data",
+    "CreateTransformJob.DataCaptureConfig": "the calls of endpoints are captured, those of jobs are"
+    " not: their inputs and outputs are objects already",
     "CreateTransformJob.TransformOutput.KmsKeyId": "outputs are written as the bucket's own"
     " settings say",
     "CreateTransformJob.TransformResources.VolumeKmsKeyId": "instances have no volumes of their"
@@ -70,7 +85,6 @@ WITHOUT_MEANING: Final = {
         "ImageConfig.RepositoryAccessMode": "images are where this machine's container engine finds"
         " them",
     }),
-    "CreateEndpointConfig.DataCaptureConfig": "of a configuration that captures nothing",
 }  # fmt: skip
 
 

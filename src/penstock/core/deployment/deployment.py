@@ -126,6 +126,25 @@ class AsyncSpec:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CaptureSpec:
+    """DataCaptureConfig: a share of the calls is written down, in objects of JSON lines."""
+
+    destination_uri: str  #: prefix of the objects, file:// or s3://
+    percentage: int  #: of the calls, 0 to 100
+    enabled: bool = True  #: False: it is shown, and nothing is captured
+    inputs: bool = True  #: a line has the request
+    outputs: bool = True  #: a line has the answer
+    #: content types whose data is written as text; that of all others in Base64
+    csv_types: tuple[str, ...] = ("text/csv",)
+    json_types: tuple[str, ...] = ("application/json",)
+
+    @property
+    def captures(self) -> bool:
+        """Whether any call is captured."""
+        return self.enabled and self.percentage > 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DeploymentSpec:
     """One generation of an endpoint: made by CreateEndpoint, and by each UpdateEndpoint.
 
@@ -141,6 +160,7 @@ class DeploymentSpec:
     asynchronous: AsyncSpec | None = None  #: None: it answers at once
     #: how it takes over from the generation that serves; None: at once, as soon as it is ready
     rollout: RolloutPolicy | None = None
+    capture: CaptureSpec | None = None  #: None: it has no DataCaptureConfig
 
     def with_images(self, images: Mapping[str, tuple[str, str]]) -> DeploymentSpec:
         """As `ModelSource.with_images`, for all its models."""
@@ -247,3 +267,4 @@ class EndpointRoutes:
     asynchronous: bool = False  #: it takes InvokeEndpointAsync, and not InvokeEndpoint
     #: other names in protocols -> target model or component; "" = the endpoint itself
     served_names: Mapping[str, str] = field(default_factory=dict)
+    capture: CaptureSpec | None = None  #: None: no call is captured

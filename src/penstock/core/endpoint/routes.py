@@ -83,6 +83,7 @@ def decide(
         takes_components=deployment.takes_components,
         asynchronous=deployment.asynchronous is not None,
         served_names=served_names or {},
+        capture=deployment.capture if deployment.capture and deployment.capture.captures else None,
     )
     if routes == published:
         return ()

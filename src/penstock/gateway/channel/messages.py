@@ -15,7 +15,12 @@ from typing import Any, Final
 
 import orjson
 
-from penstock.core.deployment.deployment import CopyRoute, EndpointRoutes, VariantRoutes
+from penstock.core.deployment.deployment import (
+    CaptureSpec,
+    CopyRoute,
+    EndpointRoutes,
+    VariantRoutes,
+)
 from penstock.wire import frames
 
 Json = dict[str, Any]
@@ -61,7 +66,13 @@ def decode(payload: bytes) -> tuple[Json, bytes]:
 def routes_from(fields: Json) -> EndpointRoutes:
     """What `orjson` made of `EndpointRoutes`. Raises TypeError or KeyError for anything else."""
     variants = tuple(_variant(one) for one in fields["variants"])
-    return EndpointRoutes(**(fields | {"variants": variants}))
+    capture = _capture(fields["capture"]) if fields.get("capture") else None
+    return EndpointRoutes(**(fields | {"variants": variants, "capture": capture}))
+
+
+def _capture(fields: dict[str, Any]) -> CaptureSpec:
+    types = {name: tuple(fields[name]) for name in ("csv_types", "json_types")}
+    return CaptureSpec(**(fields | types))
 
 
 def _variant(fields: dict[str, Any]) -> VariantRoutes:

@@ -18,12 +18,13 @@ from typing import Any
 from penstock.clock import Clock
 from penstock.config import LimitConfig
 from penstock.core.blame.poison_requests import CONNECTION_LOST
-from penstock.core.deployment.deployment import EndpointRoutes
+from penstock.core.deployment.deployment import CaptureSpec, EndpointRoutes
 from penstock.core.request.retry import REBALANCED
 from penstock.core.routing import CopyState, NoRoute, Routed
 from penstock.core.routing.outliers import NO_ANSWER
 from penstock.errors import PenstockError
 from penstock.gateway.dispatch import refusals
+from penstock.gateway.dispatch.capture import Captures
 from penstock.gateway.dispatch.endpoint_table import Endpoint, EndpointTable, SessionsOf, pick
 from penstock.gateway.dispatch.invocation import (
     ANSWERED,
@@ -74,9 +75,11 @@ class Dispatcher(RetryingDispatcher):
         ready_in_s: ReadyIn = lambda *pool: None,
         shared: bool = False,
         sessions_of: SessionsOf | None = None,
+        captures: Captures | None = None,
     ) -> None:
         """
         Args:
+            captures: the data capture; None: this process captures nothing.
             shared: other gateways send to the same copies; instances are asked to report how much.
             sessions_of: makes an endpoint's sessions; for sessions shared with other gateways.
             on_waiting: called with the number of requests that wait for a variant or a component.
@@ -101,6 +104,7 @@ class Dispatcher(RetryingDispatcher):
         self._link_factory = link_factory
         self._endpoints = self.table.endpoints
         self._shared = shared
+        self._captures = captures
         self._newcomers = Newcomers(limits, self._waiting, ready_in_s)
         self._rebalancing = Rebalancing(self.table, self._links)
         self._outliers = OutlierWatch(
@@ -263,9 +267,29 @@ class Dispatcher(RetryingDispatcher):
                 self._note_end(invocation, reply)
             if endpoint.keeps_sequences:
                 self._note_end_of_sequence(invocation)
-            invocation.responder.on_reply(invocation, reply)
+            if endpoint.capture is None or self._captures is None:
+                invocation.responder.on_reply(invocation, reply)
+            else:
+                self._answer_captured(self._captures, endpoint.capture, invocation, reply)
         except Exception as raised:
             self._responder_failed(invocation, raised)
+
+    def _answer_captured(
+        self, captures: Captures, spec: CaptureSpec, invocation: Invocation, reply: Reply
+    ) -> None:
+        record = captures.sample(spec, invocation, reply.meta)
+        invocation.responder.on_reply(invocation, reply)
+        if record is not None and invocation.error is None:
+            captures.answered(record, reply.body)
+
+    def _stream_begins(
+        self, invocation: Invocation, stream: StreamObserved, meta: bytes | None
+    ) -> None:
+        spec = invocation.entry.capture
+        if spec is not None and self._captures is not None:
+            record = self._captures.sample(spec, invocation, meta or b"")
+            if record is not None:
+                stream.captured = self._captures.stream(record)
 
     def _took_s(self, invocation: Invocation) -> float:
         """How long the copy took, in s. 0 if other copies had the request before: the time says
@@ -285,6 +309,7 @@ class Dispatcher(RetryingDispatcher):
         stream.ended(reply, invocation.received, self._monotonic())
 
     def on_end(self, invocation: Invocation, reply: Reply) -> None:
+        began = invocation.state == STREAMING
         invocation.state = ANSWERED
         invocation.reply = reply
         if invocation.copy is not None:
@@ -296,7 +321,14 @@ class Dispatcher(RetryingDispatcher):
             self._note_end(invocation, reply)
             if invocation.entry.keeps_sequences:
                 self._note_end_of_sequence(invocation)
+            stream = invocation.stream
+            assert stream is not None
+            if not began:
+                self._stream_begins(invocation, stream, reply.meta)
+            captured = stream.captured
             invocation.responder.on_end(invocation, reply)
+            if captured is not None and self._captures is not None and invocation.error is None:
+                self._captures.ended(captured)
         except Exception as raised:
             self._responder_failed(invocation, raised)
 
@@ -488,7 +520,9 @@ class Dispatcher(RetryingDispatcher):
 
     def snapshot(self) -> dict[str, Any]:
         """JSON-ready state of all endpoints."""
+        captured = {} if self._captures is None else {"capture": self._captures.snapshot()}
         return {
+            **captured,
             "in_flight": self.in_flight,
             "waiting": len(self._waiting),
             "stopping": self._stopping,

@@ -32,8 +32,9 @@ class Endpoint:
     """One endpoint on the hot path. The dispatcher reads its fields for each request."""
 
     __slots__ = (
-        "_stray", "admission", "beside", "generates", "held_bytes", "held_count", "in_flight",
-        "keeps_sequences", "lanes", "looks_closer", "name", "recorders", "router", "routes",
+        "_stray", "admission", "beside", "capture", "generates", "held_bytes", "held_count",
+        "in_flight", "keeps_sequences", "lanes", "looks_closer", "name", "recorders", "router",
+        "routes",
     )  # fmt: skip
 
     def __init__(
@@ -75,6 +76,7 @@ class Endpoint:
             self._stray = recorders.recorder(self.name, routes.variants[0].name)
         self.count_others()
         self.look_closer()
+        self.capture = routes.capture
         #: whether its replies report the numbers of input and output tokens
         self.generates = any(
             variant.model.get("task") == GENERATION_TASK for variant in self.routes.variants

@@ -43,7 +43,7 @@ class NoRecorder(VariantRecorder):
         return
 
     started = finished = cancelled = refused = no_capacity = _nothing
-    streamed = generated = broken = ejected = _nothing
+    streamed = generated = broken = ejected = captured = _nothing
 
 
 def record_failure(invocation: Invocation, status: int, total_s: float) -> None:

@@ -8,12 +8,15 @@ stream, the engine's own times are used. Nothing here knows a protocol.
 from __future__ import annotations
 
 import logging
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
 from penstock.metrics.counts.recorder import VariantRecorder
 from penstock.wire.frames import Reply
+
+if TYPE_CHECKING:
+    from penstock.gateway.dispatch.capture import StreamCapture
 
 log = logging.getLogger(__name__)
 
@@ -27,13 +30,16 @@ _SECONDS_MAX = 86_400.0
 class StreamObserved:
     """One streamed answer, or one that an engine generated."""
 
-    __slots__ = ("chunks", "first_at", "first_token_s", "per_token_s", "tokens_in", "tokens_out")
+    __slots__ = (
+        "captured", "chunks", "first_at", "first_token_s", "per_token_s", "tokens_in", "tokens_out",
+    )  # fmt: skip
 
     #: Time limit where it is not the one of streams: for an answer that nobody waits for; None: it
     #: is.
     timeout_s: float | None = None
 
     def __init__(self) -> None:
+        self.captured: StreamCapture | None = None  #: collects its parts; None: nothing does
         self.chunks = 0
         self.first_at = 0.0  #: monotonic s of the first part; 0 = none yet
         self.tokens_in = 0
@@ -68,6 +74,9 @@ class StreamObserved:
 
     def record(self, recorder: VariantRecorder, received: float, *, failed: bool) -> None:
         """Records the answer, once its last byte has left."""
+        if self.captured is not None:  # else what it holds would live as long as this does
+            self.captured.release()
+            self.captured = None
         if self.first_at:
             recorder.streamed(self.first_at - received)
             if failed:

@@ -240,14 +240,22 @@ class TargetDispatcher(ABC):
             if stream is None:
                 stream = invocation.stream = StreamObserved()
             stream.first_at = self._monotonic()
+            self._stream_begins(invocation, stream, meta)
         if stream is not None:
             stream.chunks += 1
+            if stream.captured is not None:
+                stream.captured.add(chunk)
         if invocation.copy is not None:
             invocation.copy.heard()
         try:
             invocation.responder.on_chunk(invocation, chunk, meta)
         except Exception as raised:
             self._responder_failed(invocation, raised)
+
+    def _stream_begins(  # noqa: B027 - regions capture the calls of their endpoints themselves
+        self, invocation: Invocation, stream: StreamObserved, meta: bytes | None
+    ) -> None:
+        """The first part of a streamed answer is here; `meta` came with it."""
 
     async def drain(self, timeout_s: float) -> bool:
         """Refuses new requests from now on and waits for those in flight; False after

@@ -7,7 +7,9 @@ a power cut once `write` has returned. A second `write` replaces the object.
 from __future__ import annotations
 
 import contextlib
+import errno
 import importlib
+import shutil
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
@@ -40,9 +42,20 @@ class Input(NamedTuple):
 class Objects:
     """The stores that this server reaches, with the operator's settings. Thread-safe."""
 
-    def __init__(self, settings: ArtifactSettings, *, inputs: tuple[str, ...] = ()) -> None:
-        """`inputs`: prefixes. A link may not lead out of the prefix that an input is below."""
+    def __init__(
+        self,
+        settings: ArtifactSettings,
+        *,
+        inputs: tuple[str, ...] = (),
+        free_bytes_min: int = 0,
+    ) -> None:
+        """
+        Args:
+            inputs: prefixes. A link may not lead out of the prefix that an input is below.
+            free_bytes_min: what outputs leave free on a disk of this machine.
+        """
         self._settings = settings
+        self._free_bytes_min = free_bytes_min
         self._inputs = tuple(prefix.rstrip("/") + "/" for prefix in inputs)
         self._stores: dict[str, Any] = {}  #: by bucket: making one needs credentials
 
@@ -98,7 +111,7 @@ class Objects:
                 bucket, key = s3_parts(uri, budget)
                 self._put(bucket, key, data, content_type, budget)
             else:
-                _replace(place, data, draft, budget.what)
+                _replace(place, data, draft, budget.what, self._free_bytes_min)
         except PenstockError as error:
             raise _output_error(uri, error) from error
         except OSError as error:
@@ -167,11 +180,13 @@ def _budget(uri: str, bytes_max: int) -> Budget:
     return Budget(shown_uri(uri), bytes_max=bytes_max, seconds_max=SECONDS_MAX)
 
 
-def _replace(place: LocalPlace, data: bytes, draft: str, what: str) -> None:
+def _replace(place: LocalPlace, data: bytes, draft: str, what: str, free_bytes_min: int) -> None:
     name = place.path.name
     # Listings of artifacts leave such names out, should somebody serve from this folder.
     beside = f"._penstock-{draft}-{name}"[:255]
     with place.fence.folder(place.path.parent, what) as folder:
+        if free_bytes_min and shutil.disk_usage(folder).free < free_bytes_min + len(data):
+            raise OSError(errno.ENOSPC, f"{free_bytes_min} bytes of its disk are to stay free")
         replace_file(folder / name, (data,), mode=file_mode(folder), draft=beside)
 
 

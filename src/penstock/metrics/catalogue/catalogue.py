@@ -110,6 +110,23 @@ STREAMS_BROKEN: Final = PrometheusMetric(
     "penstock_streams_broken", "counter", (*_VARIANT, _COMPONENT),
     "Streamed answers that ended with an error after their first piece.",
 )  # fmt: skip
+CAPTURED: Final = PrometheusMetric(
+    "penstock_capture_calls", "counter", (*_VARIANT, _COMPONENT),
+    "Calls that were sampled for data capture and are written, will be, or were dropped later.",
+)  # fmt: skip
+CAPTURE_DROPPED: Final = PrometheusMetric(
+    "penstock_capture_dropped", "counter", (*_VARIANT, "reason", _COMPONENT),
+    "Sampled calls of which no line was written, by reason: queue-full (limits.capture_bytes_max), "
+    "not-written (every try to write their file has failed), answer-too-long, stopping.",
+)  # fmt: skip
+CAPTURE_BYTES: Final = PrometheusMetric(
+    "penstock_capture_written_bytes", "counter", (*_VARIANT, _COMPONENT),
+    "Size of the captured calls that were written.",
+)  # fmt: skip
+CAPTURE_FAILURES: Final = PrometheusMetric(
+    "penstock_capture_write_failures", "counter", (*_VARIANT, "code", _COMPONENT),
+    "Tries to write a file of captured calls that failed, by error code.",
+)  # fmt: skip
 COPIES: Final = PrometheusMetric(
     "penstock_copies", "gauge", (*_VARIANT, "state", _COMPONENT),
     "Copies of the variant's model by state.",
@@ -253,7 +270,8 @@ BUILD: Final = PrometheusMetric(
 
 PROMETHEUS: Final = (
     REQUESTS, REFUSED, EJECTED, IN_FLIGHT, DURATION, QUEUE, MODEL, BATCH_ROWS, FIRST_CHUNK,
-    FIRST_TOKEN, OUTPUT_TOKEN, TOKENS, STREAMS_BROKEN, COPIES, TIME_TO_READY, INSTANCE_CPU,
+    FIRST_TOKEN, OUTPUT_TOKEN, TOKENS, STREAMS_BROKEN, CAPTURED, CAPTURE_DROPPED, CAPTURE_BYTES,
+    CAPTURE_FAILURES, COPIES, TIME_TO_READY, INSTANCE_CPU,
     INSTANCE_MEMORY, SEQUENCES, STATEFUL, KV_CACHE, ENERGY, COST,
     *(metric for metric, _ in PER_UNIT),
     MODEL_REQUESTS, MODEL_CALLS, MODEL_LOADS, MODEL_UNLOADS, MODEL_COMPUTE, MODEL_RESIDENT_TIME,

@@ -33,6 +33,12 @@ STATUS_CANCELLED: Final = 499
 
 MICROSECONDS: Final = 1e6
 
+# What becomes of captured calls, with a reason where it has one.
+CAPTURE_TAKEN: Final = "taken"  #: calls that were sampled and kept
+CAPTURE_DROPPED: Final = "dropped"  #: calls of which no line was written
+CAPTURE_WRITTEN_BYTES: Final = "written-bytes"
+CAPTURE_WRITE_FAILED: Final = "write-failed"  #: tries to write a file
+
 #: Skipped seconds that get the next sample's value; in a longer gap the load is unknown.
 _SKIPPED_S_MAX: Final = 3
 
@@ -84,6 +90,8 @@ class VariantDelta(GenerationCounts):
     #: rows of the batch -> (batches, s that lanes ran them): the sums of the requests' own shares
     runs: dict[int, tuple[float, float]] = field(default_factory=dict)
     answered_s: float = 0.0  #: the part of `total_s` that is of requests without an error
+    #: (what became of captured calls, reason) -> calls, or bytes
+    captures: dict[tuple[str, str], int] = field(default_factory=dict)
     #: wall second -> requests in flight at its sample
     concurrency: dict[int, int] = field(default_factory=dict)
     total_s: Sketch = field(default_factory=Sketch)
@@ -102,6 +110,7 @@ class VariantDelta(GenerationCounts):
             or self.ejections
             or self.broken
             or self.batch_rows
+            or self.captures
             or any(getattr(self, name).count for name in self.SKETCHES)
         )
 
@@ -223,6 +232,11 @@ class VariantRecorder:
         if per_token_s > 0:
             pending.token_us.add(per_token_s * MICROSECONDS)
 
+    def captured(self, what: str, reason: str = "", times: int = 1) -> None:
+        """Data capture; `what` is one of the words above."""
+        captures = self._pending.captures
+        captures[what, reason] = captures.get((what, reason), 0) + times
+
     def broken(self) -> None:
         """A streamed answer ended with an error after its first part."""
         self._pending.broken += 1
@@ -282,7 +296,7 @@ def _emptied(buffer: array[float]) -> npt.NDArray[np.float64]:
     return values
 
 
-FORMAT: Final = 3
+FORMAT: Final = 4
 PoolId = tuple[str, str, str]  #: (endpoint, variant, component; "" = none)
 
 

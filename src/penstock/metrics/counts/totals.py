@@ -78,6 +78,8 @@ class VariantTotals(GenerationCounts):
     refusals: dict[str, int] = field(default_factory=dict)  #: reason -> requests
     #: reason -> number of times that routing excluded a copy for a while
     ejections: dict[str, int] = field(default_factory=dict)
+    #: (what became of captured calls, reason) -> calls, or bytes
+    captures: dict[tuple[str, str], int] = field(default_factory=dict)
     failures: int = 0  #: requests that ended with an error that is not the caller's (5XX)
     batch_rows: dict[int, int] = field(default_factory=dict)  #: rows of the batch -> requests
     #: rows of the batch -> (batches, s that lanes ran them)
@@ -111,6 +113,8 @@ class VariantTotals(GenerationCounts):
             _increase(self.refusals, reason, count)
         for reason, count in delta.ejections.items():
             _increase(self.ejections, reason, count)
+        for key, count in delta.captures.items():
+            _increase(self.captures, key, count)
         for rows, count in delta.batch_rows.items():
             _increase(self.batch_rows, rows, count)
         for rows, (batches, lanes_s) in delta.runs.items():

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from itertools import accumulate
 from typing import Any, Final
 
@@ -30,7 +31,13 @@ from penstock.metrics.catalogue.prometheus_families import (
     durations,
     gauge,
 )
-from penstock.metrics.counts.recorder import MICROSECONDS
+from penstock.metrics.counts.recorder import (
+    CAPTURE_DROPPED,
+    CAPTURE_TAKEN,
+    CAPTURE_WRITE_FAILED,
+    CAPTURE_WRITTEN_BYTES,
+    MICROSECONDS,
+)
 from penstock.metrics.counts.registry import MetricRegistry, VariantId
 from penstock.metrics.counts.totals import VariantTotals
 from penstock.metrics.loop_lag import LagObserved
@@ -75,6 +82,14 @@ _DURATIONS: Final = (
     (catalogue.MODEL_DOWNLOAD, "download_us"),
     (catalogue.MODEL_LOAD, "load_us"),
     (catalogue.MODEL_UNLOAD, "unload_us"),
+)
+
+#: (metric, what it counts, whether its rows say why)
+_CAPTURES: Final = (
+    (catalogue.CAPTURED, CAPTURE_TAKEN, False),
+    (catalogue.CAPTURE_DROPPED, CAPTURE_DROPPED, True),
+    (catalogue.CAPTURE_BYTES, CAPTURE_WRITTEN_BYTES, False),
+    (catalogue.CAPTURE_FAILURES, CAPTURE_WRITE_FAILED, True),
 )
 
 
@@ -178,6 +193,8 @@ class PenstockCollector(Collector):
             lambda one: {("in",): one.tokens_in.total, ("out",): one.tokens_out.total},
         )
         yield self._counted(catalogue.STREAMS_BROKEN, lambda one: {(): one.broken})
+        for metric, what, by_reason in _CAPTURES:
+            yield self._counted(metric, partial(_captures, what=what, by_reason=by_reason))
         yield gauge(catalogue.COPIES, self._copies())
         yield gauge(catalogue.TIME_TO_READY, self._time_to_ready())
         yield self._measured(
@@ -309,6 +326,12 @@ class PenstockCollector(Collector):
             total = sum(rows * count for rows, count in counts.items())
             family.add_metric((*variant_id, *part), buckets, total)
         return family
+
+
+def _captures(totals: VariantTotals, *, what: str, by_reason: bool) -> Counts:
+    """Rows of a metric of data capture; none of a variant that captures nothing."""
+    found = {reason: count for (of, reason), count in totals.captures.items() if of == what}
+    return {(reason,) if by_reason else (): count for reason, count in found.items()}
 
 
 def _by_label(counts: Mapping[str, float]) -> Counts:

@@ -1,0 +1,1 @@
+"""Data capture: which calls are captured, and when what was captured is written."""

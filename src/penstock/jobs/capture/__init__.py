@@ -1,0 +1,1 @@
+"""Data capture: writes calls and their answers to objects, off the path of requests."""
