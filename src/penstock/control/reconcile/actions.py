@@ -188,7 +188,7 @@ def told(action: Action) -> tuple[str, str, str]:
             return what, action.reason, where
         case PublishRoutes(routes=routes):
             copies = ", ".join(
-                f"{v.component or v.name}: {len(v.copies)} copies" for v in routes.variants
+                f"{v.component or v.name}: {len(v.copies)} copies" for v in routes.hosted
             )
             return "publish routes", action.reason, copies
         case DrainCopy(instance_id=where):
