@@ -20,6 +20,7 @@ from penstock.core.deployment.deployment import (
     VariantRoutes,
 )
 from penstock.errors import PenstockError
+from penstock.gateway.dispatch.capture import Captures
 from penstock.gateway.dispatch.dispatcher import Dispatcher
 from penstock.gateway.dispatch.invocation import SENT, Invocation
 from penstock.gateway.request_id import RequestIds
@@ -188,6 +189,7 @@ class Bench:
         stream_timeout_s: float = 480.0,
         zero_capacity: str = "refuse",
         shared: bool = False,
+        captures: Captures | None = None,
         **limits: Any,
     ) -> None:
         """`zero_capacity`: most tests see by a refusal that no copy could take a request.
@@ -216,6 +218,7 @@ class Bench:
             on_waiting=lambda *waiting: self.wanted.append(waiting),
             ready_in_s=lambda *pool: self.ready_in_s,
             shared=shared,
+            captures=captures,
         )
         for copy in copies:
             self.connect(f"i{copy}")

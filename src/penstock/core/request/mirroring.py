@@ -19,10 +19,6 @@ NOT_SAMPLED: Final = "not-sampled"
 IN_SESSION: Final = "in-session"
 TOO_MANY: Final = "too-many-in-flight"
 TOO_MANY_BYTES: Final = "too-many-bytes"
-# Reasons of the gateway.
-STOPPING: Final = "stopping"  #: a process that ends waits for no copy
-NO_COPY: Final = "no-copy"  #: no copy of the shadow's model is there, or none is healthy
-COPIES_FULL: Final = "copies-full"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
