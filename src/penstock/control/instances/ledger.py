@@ -233,6 +233,12 @@ class EndpointLedger:
             reason=reason,
         )
 
+    def last_failure(self, variant: str) -> str:
+        """Why an instance or a copy of the variant failed last; empty: none has failed."""
+        failures = (one for one in self._failures.values() if one.variant == variant)
+        last = max(failures, key=lambda one: (one.generation, one.at), default=None)
+        return "" if last is None else last.message
+
     def publish(self, routes: EndpointRoutes | None) -> None:
         """Remembers the published routes. A copy that was once in them may have requests in
         flight."""
