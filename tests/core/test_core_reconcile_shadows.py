@@ -43,9 +43,7 @@ def shadowed(
     """`blue`, whose requests are copied to `dark`."""
     made = deployment(generation, weight=production)
     (blue,) = made.variants
-    return replace(
-        made, shadows=(replace(blue, name="dark", instance_count=count, weight=weight),)
-    )
+    return replace(made, shadows=(replace(blue, name="dark", instance_count=count, weight=weight),))
 
 
 def dark(name: str, phase: str, *, generation: int = 1, copy: int = 0, ordinal: int = 0) -> Seen:
@@ -93,9 +91,7 @@ def test_a_shadow_starts_once_its_endpoint_serves_and_then_gets_routes_apart() -
 
 def test_a_shadow_that_can_not_load_is_tried_for_ever_and_its_endpoint_stays_in_service() -> None:
     wrong = replace(failure(7, permanent=True), variant="dark")
-    state = observed(
-        seen("a", READY, copy=1), failures=(wrong,), published=known((1, "a"))
-    )
+    state = observed(seen("a", READY, copy=1), failures=(wrong,), published=known((1, "a")))
     assert decide(SERVE, state, now=39.9) == ReconcileDecision((), 40.0)
     assert decide(SERVE, state, now=40.0).actions == (
         StartInstance("dark", 1, 0, "replace-failed"),
@@ -131,9 +127,7 @@ def test_a_change_of_the_shadows_share_or_count_is_done_at_once() -> None:
     """Even if its instances can't be had: nobody waits for them."""
     wrong = replace(failure(7, permanent=True, ordinal=1), variant="dark")
     more = shadowed(count=2, weight=1.0)
-    desired = EndpointSpec(
-        endpoint="shop", status=UPDATING, active=more, previous=shadowed()
-    )
+    desired = EndpointSpec(endpoint="shop", status=UPDATING, active=more, previous=shadowed())
     state = observed(
         seen("a", READY, copy=1),
         dark("d", READY, copy=2),
@@ -162,9 +156,7 @@ def test_a_lower_count_of_a_shadow_drains_its_newest_copy() -> None:
 
 
 def test_a_new_generation_takes_over_without_its_shadow_and_the_old_one_ends() -> None:
-    desired = EndpointSpec(
-        endpoint="shop", status=UPDATING, active=shadowed(1), target=shadowed(2)
-    )
+    desired = EndpointSpec(endpoint="shop", status=UPDATING, active=shadowed(1), target=shadowed(2))
     before = known((1, "a"), shadow=((2, "d"),))
     old = (seen("a", READY, copy=1), dark("d", READY, copy=2))
     assert decide(desired, observed(*old, published=before), now=0.0).actions == (

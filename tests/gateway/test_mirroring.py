@@ -76,7 +76,9 @@ def test_the_caller_is_answered_and_then_the_shadow_gets_the_same_request() -> N
             invocation.body = b""  # as doors do
 
     now = bench.clock.monotonic()
-    asked = Invocation("echo", b"[1]", b"four", Caller(), received=now, deadline=now + 9, priority=3)
+    asked = Invocation(
+        "echo", b"[1]", b"four", Caller(), received=now, deadline=now + 9, priority=3
+    )
     bench.dispatcher.invoke(asked)
     bench.timers.advance(2.0)
     assert bench.shadow.sent == []
@@ -288,9 +290,9 @@ def test_a_stream_is_copied_after_its_last_part_and_its_copys_answer_thrown_away
 def test_what_the_models_error_was_is_asked_of_the_shadow_too() -> None:
     """Else a shadow that fails less often would look like one that fails as often."""
     bench = ShadowBench()
-    asked, told = bench.invoke()
+    _, told = bench.invoke()
     link = bench.link(1)
-    link.events.on_error(link.take(), failed(ModelError("model-error", "No.", original_status=500)))
+    link.events.on_error(link.take(), failed(ModelError("model-error", "No.")))
     assert [kind for kind, _ in told.told] == ["error"]
     (copy,) = bench.mirrored()
     assert copy.body == b"body"

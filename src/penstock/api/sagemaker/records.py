@@ -86,10 +86,14 @@ async def describe_endpoint_config(context: SagemakerContext, params: Members) -
         for member in ("ProductionVariants", SHADOWS)
         if record.request.get(member)
     }
-    return record.request | variants | {
-        "EndpointConfigArn": record.arn,
-        "CreationTime": record.created,
-    }
+    return (
+        record.request
+        | variants
+        | {
+            "EndpointConfigArn": record.arn,
+            "CreationTime": record.created,
+        }
+    )
 
 
 async def list_endpoint_configs(context: SagemakerContext, params: Members) -> Members:

@@ -29,7 +29,6 @@ from penstock.core.deployment.deployment import (
     PoolSpec,
 )
 
-
 SHADOWS: Final = "ShadowProductionVariants"
 
 
