@@ -44,6 +44,7 @@ class Doorbell:
         self.counts: dict[str, int] = {}
         self.types: dict[str, dict[str, int]] = {}  #: in place of `counts`, by instance type
         self.copies: dict[str, int] = {}
+        self.failures: dict[str, str] = {}  #: by variant
 
     def notify(self, endpoint: str) -> None:
         self.rung.append(endpoint)
@@ -53,6 +54,9 @@ class Doorbell:
 
     def kept_counts(self, endpoint: str) -> dict[str, int]:
         return self.counts
+
+    def last_failure(self, endpoint: str, variant: str) -> str:
+        return self.failures.get(variant, "")
 
     def copy_counts(self, endpoint: str) -> dict[str, int]:
         return self.copies

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock.cli.endpoints import listing
+from penstock.cli.endpoints import listing, status
 from penstock.cli.endpoints.listing import list_components, list_endpoints
 from penstock.errors import CallerError
 
@@ -41,6 +41,27 @@ def test_one_that_is_damaged_is_shown_with_the_reason() -> None:
         assert "a-bad" in bad.values()
         assert bad["FailureReason"] == DAMAGED.message
         assert "witness" in witness.values()
+
+
+def test_a_shadow_variant_has_a_row_that_says_so() -> None:
+    def variant(name: str, count: int) -> dict[str, Any]:
+        return {
+            "VariantName": name,
+            "CurrentWeight": 1.0,
+            "CurrentInstanceCount": count,
+            "DesiredInstanceCount": 1,
+        }
+
+    endpoint = {
+        "EndpointName": "shop",
+        "EndpointStatus": "InService",
+        "ProductionVariants": [variant("old", 1)],
+        "ShadowProductionVariants": [variant("new", 0)],
+    }
+    assert status._rows(endpoint) == [
+        ["shop", "InService", "old", 1.0, "1/1", ""],
+        ["shop", "InService", "new (shadow)", 1.0, "0/1", ""],
+    ]
 
 
 def test_models_are_listed_with_who_serves_them() -> None:

@@ -105,6 +105,21 @@ def test_an_instance_that_takes_components_serves_once_it_runs_and_awaits_none()
     assert (own.ready_counts(), own.awaits_copy()) == ({"blue": 0}, True)
 
 
+def test_a_shadow_variants_instances_are_counted_and_its_last_failure_is_told() -> None:
+    made = ledger(model=ModelSource(model_name="m"))
+    active = made.desired.active
+    assert active is not None
+    dark = replace(active.variants[0], name="dark")
+    made.take_spec(replace(made.desired, active=replace(active, shadows=(dark,))))
+    assert made.variant("dark", 1) == dark
+    assert made.ready_counts() == {"blue": 0, "dark": 0}
+    assert made.last_failure("dark") == ""
+    for variant, ordinal, at in (("dark", 1, 2.0), ("dark", 0, 1.0), ("blue", 0, 3.0)):
+        slot = Slot(variant=variant, generation=1, ordinal=ordinal, component="")
+        made.fail(slot, f"{variant} at {at}", permanent=True, now=at)
+    assert made.last_failure("dark") == "dark at 2.0"
+
+
 # pools
 
 BIG = InstanceType(name="ml.big", resources=ComputeResources(cores=1.0, memory_bytes=2**30))

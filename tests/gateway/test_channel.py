@@ -178,6 +178,14 @@ def test_routes_are_the_same_on_the_other_side() -> None:
         takes_components=True,
         asynchronous=True,
         served_names={"densenet_onnx": "", "resnet": "team/resnet"},
+        shadows=(
+            VariantRoutes(
+                name="dark",
+                weight=0.5,
+                strategy="RANDOM",
+                copies=(CopyRoute(copy=3, instance_id="j", outstanding_max=3),),
+            ),
+        ),
     )
     fields, _ = messages.decode(messages.encode(messages.TELL, 0, {"routes": routes})[HEAD.size :])
     assert routes_from(fields["routes"]) == routes

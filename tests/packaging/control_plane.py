@@ -72,6 +72,9 @@ class ServedControlPlane:
     def kept_counts(self, endpoint: str) -> dict[str, int]:
         return {}
 
+    def last_failure(self, endpoint: str, variant: str) -> str:
+        return ""
+
     def copy_counts(self, endpoint: str) -> dict[str, int]:
         return {}
 

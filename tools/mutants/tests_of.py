@@ -53,6 +53,7 @@ _DISPATCH = (
     "gateway/test_dispatcher_copies.py",
     "gateway/test_dispatcher_speeds.py",
     "gateway/test_dispatcher_streams.py",
+    "gateway/test_mirroring.py",
     "gateway/test_retries.py",
     "gateway/test_newcomers.py",
     "gateway/test_awaited_reply.py",
@@ -84,6 +85,7 @@ _RECONCILE = (
     "core/test_core_reconcile_components.py",
     "core/test_core_reconcile_inference_components.py",
     "core/test_core_reconcile_properties.py",
+    "core/test_core_reconcile_shadows.py",
 )
 _PLACEMENT = (
     "core/test_core_placement.py",
@@ -312,6 +314,7 @@ TESTS_OF: dict[str, tuple[str, ...]] = {
         *_SCALING,
     ),
     "core/request/storage_failures.py": ("core/test_core_storage_failures.py",),
+    "core/request/mirroring.py": ("core/test_core_mirroring.py", "gateway/test_mirroring.py"),
     "core/request/retry.py": ("core/test_core_retry.py",),
     "core/request/holding.py": ("core/test_core_holding.py",),
     "core/traffic/push_room.py": ("core/test_core_push_room.py",),
@@ -410,6 +413,7 @@ TESTS_OF: dict[str, tuple[str, ...]] = {
     "gateway/http/listener_state.py": _HTTP,
     "gateway/http/answer_pipeline.py": _HTTP,
     "gateway/http/proxy.py": ("gateway/test_proxy.py",),
+    "gateway/dispatch/mirroring.py": ("gateway/test_mirroring.py",),
     "gateway/dispatch/outliers.py": ("gateway/test_outliers.py",),
     "gateway/dispatch/rebalancing.py": ("gateway/test_rebalancing.py",),
     "gateway/dispatch/recording.py": ("gateway/test_recording.py", *_DISPATCH),

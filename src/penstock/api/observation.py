@@ -120,7 +120,7 @@ class Observation:
         instances: dict[tuple[str, str], list[InstanceHeld]] = {}
         serving: dict[tuple[str, str], int] = {}
         for routes in self._published():
-            for pool in routes.variants:
+            for pool in routes.hosted:
                 key = routes.endpoint, pool.name
                 found.setdefault(key, {})
                 if pool.component:

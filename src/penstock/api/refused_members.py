@@ -31,8 +31,6 @@ REFUSED: Final[dict[str, str]] = {
             "ManifestEtag": "there are no manifests here. Leave it out.",
         }.items()
     },
-    "CreateEndpointConfig.ShadowProductionVariants": "ShadowProductionVariants is not supported:"
-    " this server has no shadow variants.",
     "CreateEndpointConfig.ProductionVariants[].RoutingConfig.RoutingStrategy": "RoutingStrategy {}"
     " is not supported here: no engine here tells what its cache holds.",
     "CreateInferenceComponent.Specification.SchedulingConfig.AvailabilityZoneBalance":
@@ -97,6 +95,7 @@ NO_EFFECT: Final[dict[str, str]] = {
     " by name",
     **_below("CreateModel.Containers[]", _CONTAINER),
     **_below("CreateEndpointConfig.ProductionVariants[]", _VARIANT),
+    **_below("CreateEndpointConfig.ShadowProductionVariants[]", _VARIANT),
     "CreateEndpointConfig.MetricsConfig.EnableDetailedObservability": "all metrics are kept",
     "CreateEndpointConfig.CrossRegionTrafficConfig": "traffic between regions is the"
     " orchestrator's",

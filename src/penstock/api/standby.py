@@ -157,6 +157,9 @@ class _NothingRuns:
     def kept_counts(self, endpoint: str) -> Mapping[str, int]:
         return {}
 
+    def last_failure(self, endpoint: str, variant: str) -> str:
+        return ""
+
     def copy_counts(self, endpoint: str) -> Mapping[str, int]:
         return {}
 

@@ -214,6 +214,11 @@ class ControlPlane:
         ledger = self._ledger(endpoint)
         return ledger.pool_counts() if ledger is not None else {}
 
+    def last_failure(self, endpoint: str, variant: str) -> str:
+        """Why an instance or a copy of the variant failed last; empty: none has failed."""
+        ledger = self._ledger(endpoint)
+        return ledger.last_failure(variant) if ledger is not None else ""
+
     def kept_counts(self, endpoint: str) -> dict[str, int]:
         """Variant -> instances that exist or are starting: the count that managed scaling wants
         now."""

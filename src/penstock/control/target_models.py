@@ -58,7 +58,7 @@ def multi_model_of(
 ) -> MultiModel | None:
     """None if the endpoint has no multi-model variant."""
     deployment = ledger.desired.shown
-    variants = deployment.variants if deployment is not None else ()
+    variants = deployment.hosted if deployment is not None else ()
     models = [one.model for one in variants if one.model is not None]
     sources = dict.fromkeys(one for one in models if one.multi_model)
     if not sources:

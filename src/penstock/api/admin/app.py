@@ -33,7 +33,7 @@ GET /admin/endpoints/{name}/scaling?at=S   why it has the capacity it has; S: th
 from __future__ import annotations
 
 import math
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -390,9 +390,14 @@ def _row(
     }
 
 
+def _shadows(endpoints: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [one["shadow"] for one in endpoints if "shadow" in one]
+
+
 def _seen(gateway: dict[str, Any]) -> dict[int, dict[str, Any]]:
     """Copy -> its state in the router, draining copies included."""
-    routers = [endpoint["router"] for endpoint in gateway["endpoints"].values()]
+    endpoints = gateway["endpoints"].values()
+    routers = [one["router"] for one in (*endpoints, *_shadows(endpoints))]
     states = [state for router in routers for state in router["draining"]]
     states += [state for router in routers for one in router["variants"] for state in one["copies"]]
     return {state["copy"]: state for state in states}

@@ -307,7 +307,7 @@ class GatewayProcess:
         pools = [
             (routes.endpoint, pool.name, pool.component)
             for routes in self._dispatcher.published()
-            for pool in routes.variants
+            for pool in routes.hosted
         ]
         self._registry.keep({pool[:2] for pool in pools}, set(pools), now)
         self.channel.tell("metrics", {}, self._registry.take_delta(now))

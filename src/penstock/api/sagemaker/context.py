@@ -99,6 +99,9 @@ class Plane(Protocol):
     def kept_counts(self, endpoint: str) -> Mapping[str, int]:
         """Variant -> instances that are running or starting."""
 
+    def last_failure(self, endpoint: str, variant: str) -> str:
+        """Why an instance or a copy of the variant failed last; empty: none has failed."""
+
     def copy_counts(self, endpoint: str) -> Mapping[str, int]:
         """Inference component -> copies that serve it now."""
 

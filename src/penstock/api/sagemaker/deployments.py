@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from penstock.api.refused_members import REFUSED
+from penstock.api.sagemaker.async_inference import MEMBER as ASYNC_MEMBER
 from penstock.api.sagemaker.async_inference import async_spec
 from penstock.api.sagemaker.containers import ISOLATION, model_source
 from penstock.api.sagemaker.context import invalid
 from penstock.api.sagemaker.data_capture import capture_spec
 from penstock.api.sagemaker.variants import (
+    SHADOWS,
+    all_variants,
     check_instance_types,
     check_managed_scaling,
     check_routing_config,
@@ -35,16 +37,15 @@ PUBLISH_S_DEFAULT = 60
 
 def check_config(request: Mapping[str, Any]) -> None:
     """Refuses configurations that could never be served here."""
-    if request.get("ShadowProductionVariants"):
-        raise invalid(REFUSED["CreateEndpointConfig.ShadowProductionVariants"])
     metrics_fields(request)
     names: set[str] = set()
-    for variant in request["ProductionVariants"]:
+    for variant in all_variants(request):
         name = variant["VariantName"]
         if name.lower() in names:
             raise invalid(f"Production variant names must be unique; {name!r} is given twice.")
         names.add(name.lower())
         check_variant(variant)
+    check_shadows(request)
     without = [
         one["VariantName"] for one in request["ProductionVariants"] if not one.get("ModelName")
     ]
@@ -75,6 +76,30 @@ def check_variant(variant: Mapping[str, Any]) -> None:
     check_managed_scaling(variant)
 
 
+def check_shadows(request: Mapping[str, Any]) -> None:
+    """SageMaker's rules: one shadow variant, for one production variant."""
+    shadows = request.get(SHADOWS)
+    if not shadows:
+        return
+    counts = len(request["ProductionVariants"]), len(shadows)
+    if counts != (1, 1):
+        raise invalid(
+            f"{SHADOWS} needs exactly one variant there and one in ProductionVariants; these have"
+            f" {counts[1]} and {counts[0]}."
+        )
+    if request.get(ASYNC_MEMBER):
+        raise invalid(
+            f"{SHADOWS} is not for configurations with {ASYNC_MEMBER}: asynchronous requests are"
+            " not copied to a shadow variant."
+        )
+    for variant in all_variants(request):
+        if not variant.get("ModelName"):
+            raise invalid(
+                f"Variant {variant['VariantName']!r} needs ModelName: with {SHADOWS} no variant"
+                " takes inference components."
+            )
+
+
 def deployment(
     endpoint: str,
     generation: int,
@@ -88,6 +113,9 @@ def deployment(
     if config.get(ISOLATION):
         models = {name: {**model, ISOLATION: True} for name, model in models.items()}
     variants = tuple(_variant(variant, models) for variant in config["ProductionVariants"])
+    shadows = tuple(_variant(variant, models) for variant in config.get(SHADOWS) or ())
+    for shadow in shadows:
+        _check_modes(variants[0], shadow)
     asynchronous = async_spec(config)
     direct = [one.name for one in variants if one.model is not None and one.model.direct]
     if asynchronous is not None and direct:
@@ -103,7 +131,25 @@ def deployment(
         asynchronous=asynchronous,
         capture=capture_spec(config),
         variants=variants,
+        shadows=shadows,
     )
+
+
+def _check_modes(production: VariantSpec, shadow: VariantSpec) -> None:
+    """A copy of a request names what the request names: a target model, a container, or neither."""
+    own, other = production.model, shadow.model
+    assert own is not None, "checked with the configuration"
+    assert other is not None, "checked with the configuration"
+    for fault, mode in (
+        (own.multi_model != other.multi_model, "Mode"),
+        (own.direct != other.direct, "Mode of InferenceExecutionConfig"),
+    ):
+        if fault:
+            raise invalid(
+                f"Shadow variant {shadow.name!r}: its model {other.model_name!r} must have the"
+                f" same {mode} as {own.model_name!r} of {production.name!r}, whose requests it"
+                " gets."
+            )
 
 
 def _variant(variant: Mapping[str, Any], models: Mapping[str, Mapping[str, Any]]) -> VariantSpec:

@@ -25,6 +25,8 @@ from penstock.api.sagemaker.context import (
 from penstock.api.sagemaker.data_capture import capture_summary, check_fits
 from penstock.api.sagemaker.deployments import deployment, metrics_config
 from penstock.api.sagemaker.variants import (
+    SHADOWS,
+    all_variants,
     managed_instance_scaling,
     model_names,
     pool_summaries,
@@ -77,6 +79,11 @@ async def describe_endpoint(context: SagemakerContext, params: Members) -> Membe
             _variant(record, variant, counts.get(variant.name, {}), context.plane.kept_counts)
             for variant in record.shown.variants
         ]
+        if record.shown.shadows:
+            described[SHADOWS] = [
+                _shadow(context, record, variant, counts.get(variant.name, {}))
+                for variant in record.shown.shadows
+            ]
     if record.target is not None and record.active is not None:
         described["PendingDeploymentSummary"] = rollouts.pending_summary(record, record.target)
     if last := record.request.get("DeploymentConfig"):
@@ -171,7 +178,7 @@ async def _deployment_of(
 ) -> DeploymentSpec:
     config = await context.call(Store.describe_endpoint_config, config_name)
     models: dict[str, Mapping[str, Any]] = {}
-    named = (model_names(variant) for variant in config.request["ProductionVariants"])
+    named = (model_names(variant) for variant in all_variants(config.request))
     for model in dict.fromkeys(name for each in named for name in each):
         models[model] = (await context.call(Store.describe_model, model)).request
     return deployment(endpoint, 1, config.request, models)  # the store assigns the generation
@@ -192,7 +199,7 @@ def _deployment_config(record: EndpointRecord, params: Members) -> Members:
 def _retaining(new: DeploymentSpec, old: DeploymentSpec, excluded: set[str]) -> DeploymentSpec:
     """The new deployment, in which variants of the same name keep their present weight and count,
     and the endpoint keeps what it captures."""
-    before = {variant.name: variant for variant in old.variants}
+    before = {variant.name: variant for variant in old.hosted}
 
     def retained(variant: VariantSpec) -> VariantSpec:
         kept = before.get(variant.name)
@@ -207,6 +214,7 @@ def _retaining(new: DeploymentSpec, old: DeploymentSpec, excluded: set[str]) -> 
     return replace(
         new,
         variants=tuple(retained(variant) for variant in new.variants),
+        shadows=tuple(retained(variant) for variant in new.shadows),
         capture=new.capture if "DataCaptureConfig" in excluded else old.capture,
     )
 
@@ -221,7 +229,7 @@ def _variant(
     instances, by type."""
     before = record.previous if record.status == "Updating" else None
     current = (
-        next((item for item in before.variants if item.name == variant.name), variant)
+        next((item for item in before.hosted if item.name == variant.name), variant)
         if (before is not None)
         else variant
     )
@@ -252,6 +260,22 @@ def _variant(
             }
             for part in images
         ]
+    return described
+
+
+def _shadow(
+    context: SagemakerContext,
+    record: EndpointRecord,
+    variant: VariantSpec,
+    counts: Mapping[str, int],
+) -> dict[str, Any]:
+    """An endpoint waits for no shadow variant, so one that lacks instances says so itself."""
+    described = _variant(record, variant, counts, context.plane.kept_counts)
+    missing = described["CurrentInstanceCount"] < variant.instance_count
+    if missing and "VariantStatus" not in described:
+        described["VariantStatus"] = [{"Status": "Creating"}]
+        if failed := context.plane.last_failure(record.name, variant.name):
+            described["VariantStatus"][0]["StatusMessage"] = failed[:1024]  # the shape's limit
     return described
 
 

@@ -26,7 +26,7 @@ from penstock.api.sagemaker.context import (
 )
 from penstock.api.sagemaker.data_capture import check_data_capture
 from penstock.api.sagemaker.deployments import check_config
-from penstock.api.sagemaker.variants import model_names
+from penstock.api.sagemaker.variants import SHADOWS, all_variants, model_names
 from penstock.control.store.records import ENDPOINT, ENDPOINT_CONFIG, MODEL, TooManyTags
 from penstock.control.store.store import Store
 
@@ -64,7 +64,7 @@ async def create_endpoint_config(context: SagemakerContext, params: Members) -> 
     check_config(params)
     await check_async_inference(params, context.asynchronous)
     await check_data_capture(params, context.asynchronous)
-    models = [one for variant in params["ProductionVariants"] for one in model_names(variant)]
+    models = [one for variant in all_variants(params) for one in model_names(variant)]
     arn = await context.create(
         ENDPOINT_CONFIG,
         Store.create_endpoint_config,
@@ -78,15 +78,22 @@ async def create_endpoint_config(context: SagemakerContext, params: Members) -> 
 
 async def describe_endpoint_config(context: SagemakerContext, params: Members) -> Members:
     record = await context.call(Store.describe_endpoint_config, params["EndpointConfigName"])
-    variants = [
-        {"InitialInstanceCount": 1, "InitialVariantWeight": 1.0} | variant
-        for variant in record.request["ProductionVariants"]
-    ]
-    return record.request | {
-        "ProductionVariants": variants,
-        "EndpointConfigArn": record.arn,
-        "CreationTime": record.created,
+    variants = {
+        member: [
+            {"InitialInstanceCount": 1, "InitialVariantWeight": 1.0} | variant
+            for variant in record.request[member]
+        ]
+        for member in ("ProductionVariants", SHADOWS)
+        if record.request.get(member)
     }
+    return (
+        record.request
+        | variants
+        | {
+            "EndpointConfigArn": record.arn,
+            "CreationTime": record.created,
+        }
+    )
 
 
 async def list_endpoint_configs(context: SagemakerContext, params: Members) -> Members:

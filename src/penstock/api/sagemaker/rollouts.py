@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from penstock.api.aws import Members
 from penstock.api.sagemaker.context import SagemakerContext, invalid
-from penstock.api.sagemaker.variants import pool_summaries
+from penstock.api.sagemaker.variants import SHADOWS, pool_summaries
 from penstock.control.alarms import rows as alarm_rows
 from penstock.control.store.records import EndpointRecord
 from penstock.control.store.store import Store
@@ -87,9 +87,9 @@ def check_variants(policy: RolloutPolicy | None, old: DeploymentSpec, new: Deplo
 def pending_summary(record: EndpointRecord, target: DeploymentSpec) -> Members:
     """The PendingDeploymentSummary of an endpoint that is being updated."""
     progress = record.progress
-    return {
-        "EndpointConfigName": target.config_name,
-        "ProductionVariants": [
+
+    def pending(variants: tuple[VariantSpec, ...]) -> list[Members]:
+        return [
             {
                 "VariantName": variant.name,
                 "CurrentWeight": variant.weight * _share(record),
@@ -98,8 +98,13 @@ def pending_summary(record: EndpointRecord, target: DeploymentSpec) -> Members:
                 **_types(variant),
                 **_pending_status(record),
             }
-            for variant in target.variants
-        ],
+            for variant in variants
+        ]
+
+    return {
+        "EndpointConfigName": target.config_name,
+        "ProductionVariants": pending(target.variants),
+        **({SHADOWS: pending(target.shadows)} if target.shadows else {}),
         "StartTime": record.modified if progress is None else progress.began,
     }
 

@@ -13,7 +13,7 @@ itself takes precedence.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from penstock.api.refused_members import REFUSED
 from penstock.api.sagemaker.context import invalid
@@ -28,6 +28,8 @@ from penstock.core.deployment.deployment import (
     ModelSource,
     PoolSpec,
 )
+
+SHADOWS: Final = "ShadowProductionVariants"
 
 
 def check_instance_types(variant: Mapping[str, Any]) -> None:
@@ -96,6 +98,11 @@ def pool_summaries(pools: Sequence[PoolSpec], counts: Mapping[str, int]) -> list
         }
         for one in pools
     ]
+
+
+def all_variants(config: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The production variants of an endpoint configuration, and then its shadow variants."""
+    return [*config["ProductionVariants"], *(config.get(SHADOWS) or ())]
 
 
 def model_names(variant: Mapping[str, Any]) -> list[str]:

@@ -178,14 +178,15 @@ def _component_row(one: dict[str, Any]) -> list[object]:
 def _rows(endpoint: dict[str, Any]) -> list[list[object]]:
     reason = endpoint.get("FailureReason", "")
     variants = endpoint.get("ProductionVariants") or [{}]
+    shadows = endpoint.get("ShadowProductionVariants") or []
     return [
         [
             endpoint["EndpointName"],
             endpoint["EndpointStatus"],
-            variant.get("VariantName", ""),
+            variant.get("VariantName", "") + (" (shadow)" if variant in shadows else ""),
             variant.get("CurrentWeight", ""),
             f"{variant.get('CurrentInstanceCount', 0)}/{variant.get('DesiredInstanceCount', 0)}",
             reason,
         ]
-        for variant in variants
+        for variant in [*variants, *shadows]
     ]

@@ -114,7 +114,7 @@ class EndpointLedger:
 
     def variant(self, name: str, generation: int) -> VariantSpec:
         """As `deployment`, for a variant."""
-        variants = self.deployment(generation).variants
+        variants = self.deployment(generation).hosted
         return next(one for one in variants if one.name == name)
 
     def copies_on(self, instance_id: str) -> list[CopyEntry]:
@@ -191,7 +191,7 @@ class EndpointLedger:
             one.name == variant and one.pools
             for deployment in self.desired.generations
             if deployment.generation == generation
-            for one in deployment.variants
+            for one in deployment.hosted
         )
 
     def fail_copy(
@@ -233,13 +233,19 @@ class EndpointLedger:
             reason=reason,
         )
 
+    def last_failure(self, variant: str) -> str:
+        """Why an instance or a copy of the variant failed last; empty: none has failed."""
+        failures = (one for one in self._failures.values() if one.variant == variant)
+        last = max(failures, key=lambda one: (one.generation, one.at), default=None)
+        return "" if last is None else last.message
+
     def publish(self, routes: EndpointRoutes | None) -> None:
         """Remembers the published routes. A copy that was once in them may have requests in
         flight."""
         self.published = routes
         if routes is None:
             return
-        for variant in routes.variants:
+        for variant in routes.hosted:
             for route in variant.copies:
                 if route.copy in self.copies:
                     self.copies[route.copy].routed = True
@@ -320,7 +326,7 @@ class EndpointLedger:
             return {}
         ready = {variant.name for variant in deployment.variants if variant.model is None}
         serving = {copy.instance_id for copy in self.copies.values() if copy.phase == READY}
-        counts: dict[str, dict[str, int]] = {one.name: {} for one in deployment.variants}
+        counts: dict[str, dict[str, int]] = {one.name: {} for one in deployment.hosted}
         for entry in self.instances.values():
             if (
                 entry.phase == RUNNING

@@ -189,7 +189,7 @@ def told(action: Action) -> tuple[str, str, str]:
         case PublishRoutes(routes=routes):
             copies = ", ".join(
                 f"{'new ' if v.incoming else ''}{v.component or v.name}: {len(v.copies)} copies"
-                for v in routes.variants
+                for v in routes.hosted
             )
             return "publish routes", action.reason, copies
         case DrainCopy(instance_id=where):

@@ -31,7 +31,7 @@ from penstock.control.store.records import (
     ResourceRecord,
     UnknownVariant,
 )
-from penstock.core.deployment.deployment import DeploymentSpec
+from penstock.core.deployment.deployment import DeploymentSpec, VariantSpec
 from penstock.core.deployment.endpoint_state import CREATING, DELETING, UPDATING, SetComponent
 from penstock.core.rollout.policy import RolloutProgress
 from penstock.metrics.item_failures import readable
@@ -230,24 +230,30 @@ class Store(DatabaseConnection):
             row = rows.in_service(db, name)
             before = rows.endpoint(db, name).active
             assert before is not None, "an endpoint in service has an active deployment"
-            known = tuple(variant.name for variant in before.variants)
+            known = tuple(variant.name for variant in before.hosted)
             for variant in changes:
                 if variant not in known:
                     raise UnknownVariant(row["name"], variant, known)
-            variants = tuple(
-                replace(
-                    variant,
-                    weight=variant.weight if weight is None else weight,
-                    instance_count=variant.instance_count if count is None else count,
+
+            def changed(variants: tuple[VariantSpec, ...]) -> tuple[VariantSpec, ...]:
+                return tuple(
+                    replace(
+                        variant,
+                        weight=variant.weight if weight is None else weight,
+                        instance_count=variant.instance_count if count is None else count,
+                    )
+                    for variant in variants
+                    for weight, count in (changes.get(variant.name, (None, None)),)
                 )
-                for variant in before.variants
-                for weight, count in (changes.get(variant.name, (None, None)),)
+
+            after = replace(
+                before, variants=changed(before.variants), shadows=changed(before.shadows)
             )
             db.execute(
                 update(schema.deployments)
                 .where(rows.is_deployment(row["key"], before.generation))
                 .values(
-                    spec=to_json(replace(before, variants=variants)),
+                    spec=to_json(after),
                     previous=to_json(before),
                 )
             )

@@ -15,7 +15,7 @@ So for placement, loading and counting, two revisions of a component are two dif
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from penstock.core.deployment.deployment import DeploymentSpec, ModelSource, VariantSpec
 from penstock.core.resources import NO_RESOURCES, ComputeResources
@@ -83,7 +83,7 @@ def capacity_specs(
     deployment: DeploymentSpec,
     components: Mapping[str, tuple[ComponentCopiesSpec, ...]] | None = None,
 ) -> tuple[VariantCapacitySpec, ...]:
-    """What the variants of a generation should have, in their order.
+    """What the variants of a generation should have, in their order; shadow variants come last.
 
     `components`: by variant, for those variants that take inference components.
     """
@@ -92,21 +92,22 @@ def capacity_specs(
         _of_components(deployment.generation, one, found.get(one.name, ()))
         if one.model is None
         else _single_model(deployment.generation, one)
-        for one in deployment.variants
+        for one in deployment.hosted
     )
 
 
 def raised(deployment: DeploymentSpec, former: DeploymentSpec | None) -> frozenset[tuple[str, str]]:
     """(variant, component) of every count that is higher than before; "" for instances.
 
-    Inference components are not included: their counts are not part of a deployment.
+    Inference components are not included: their counts are not part of a deployment. Nor are shadow
+    variants: nothing ever waits for them.
     """
     before = dict(_counts(former)) if former is not None else {}
     return frozenset(key for key, count in _counts(deployment) if count > before.get(key, 0))
 
 
 def _counts(deployment: DeploymentSpec) -> Iterator[tuple[tuple[str, str], int]]:
-    for desired in capacity_specs(deployment):
+    for desired in capacity_specs(replace(deployment, shadows=())):
         yield (desired.name, ""), desired.instances
         for one in desired.components:
             yield (desired.name, one.name), one.copies

@@ -87,7 +87,7 @@ class PoolSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VariantSpec:
-    """One production variant."""
+    """One production variant, or one shadow variant."""
 
     name: str
     model: ModelSource | None  #: None: the variant takes inference components
@@ -162,6 +162,13 @@ class DeploymentSpec:
     #: how it takes over from the generation that serves; None: at once, as soon as it is ready
     rollout: RolloutPolicy | None = None
     capture: CaptureSpec | None = None  #: None: it has no DataCaptureConfig
+    #: shadow variants: they get copies of requests, and no caller gets an answer of theirs
+    shadows: tuple[VariantSpec, ...] = ()
+
+    @property
+    def hosted(self) -> tuple[VariantSpec, ...]:
+        """All variants that have instances. Production variants come first: they get room first."""
+        return (*self.variants, *self.shadows)
 
     def with_images(self, images: Mapping[str, tuple[str, str]]) -> DeploymentSpec:
         """As `ModelSource.with_images`, for all its models."""
@@ -169,18 +176,20 @@ class DeploymentSpec:
         def kept(model: ModelSource | None) -> ModelSource | None:
             return None if model is None else model.with_images(images)
 
-        variants = tuple(
-            replace(
-                one,
-                model=kept(one.model),
-                pools=tuple(replace(pool, model=kept(pool.model)) for pool in one.pools),
+        def resolved(variants: tuple[VariantSpec, ...]) -> tuple[VariantSpec, ...]:
+            return tuple(
+                replace(
+                    one,
+                    model=kept(one.model),
+                    pools=tuple(replace(pool, model=kept(pool.model)) for pool in one.pools),
+                )
+                for one in variants
             )
-            for one in self.variants
-        )
-        return replace(self, variants=variants)
+
+        return replace(self, variants=resolved(self.variants), shadows=resolved(self.shadows))
 
     def scaled(self, part: float) -> DeploymentSpec:
-        """With this part of its instances, rounded up; all of them at 1."""
+        """With this part of its production instances, rounded up; all of them at 1."""
         if part >= 1.0:
             return self
         variants = tuple(
@@ -272,3 +281,11 @@ class EndpointRoutes:
     #: other names in protocols -> target model or component; "" = the endpoint itself
     served_names: Mapping[str, str] = field(default_factory=dict)
     capture: CaptureSpec | None = None  #: None: no call is captured
+    #: of shadow variants, apart from the others: no caller's request is ever routed to them. Their
+    #: weight is the share of the requests that is copied to them, 0 to 1
+    shadows: tuple[VariantRoutes, ...] = ()
+
+    @property
+    def hosted(self) -> tuple[VariantRoutes, ...]:
+        """All variants that have copies."""
+        return (*self.variants, *self.shadows)

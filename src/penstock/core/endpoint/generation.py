@@ -47,6 +47,7 @@ _SETTLED = (IN_SERVICE, UPDATING)
 class GenerationObserved:
     """What one generation has, compared with its spec."""
 
+    shadows: frozenset[str] = frozenset()  #: names of shadow variants
     specs: tuple[VariantCapacitySpec, ...] = ()
     instances: dict[str, tuple[InstanceObserved, ...]] = field(default_factory=dict)
     copies: dict[str, tuple[CopyObserved, ...]] = field(default_factory=dict)
@@ -80,8 +81,13 @@ class GenerationObserved:
 
     @property
     def serves(self) -> bool:
-        """Whether any of its copies is ready."""
-        return any(copy.phase == READY for kept in self.copies.values() for copy in kept)
+        """Whether any of its copies that answer callers is ready."""
+        return any(
+            copy.phase == READY
+            for variant, kept in self.copies.items()
+            if variant not in self.shadows
+            for copy in kept
+        )
 
     def reaches(self, counts: Collection[tuple[str, str]]) -> bool:
         """Whether these counts are reached: (variant, component), "" for instances."""
@@ -119,6 +125,9 @@ def keep_up(
 ) -> GenerationObserved:
     """Starts and loads what is missing.
 
+    Shadow variants start once their generation serves: so they never take the room that its
+    production variants need, and no failure of theirs belongs to its rollout.
+
     Args:
         deployment: the generation.
         components: those that should be on it.
@@ -132,7 +141,10 @@ def keep_up(
     mine = [one for one in observed.copies if one.generation == deployment.generation]
     riding = [one for one in mine if one.base_copy]
     placed = tuple(one for one in observed.copies if not one.base_copy)
+    if first:
+        deployment = replace(deployment, shadows=())
     turn = _GenerationTurn(replace(observed, copies=placed), now, spec)
+    turn.held.shadows = frozenset(one.name for one in deployment.shadows)
     found: dict[str, tuple[ComponentCopiesSpec, ...]] = {}
     for component in wanted:
         if component.base:
@@ -142,7 +154,7 @@ def keep_up(
         turn.held.rollouts[component.name] = rollout
         found[component.variant] = found.get(component.variant, ()) + rollout.specs
         turn.wake(rollout.next_deadline)
-    variants = {one.name: one for one in deployment.variants}
+    variants = {one.name: one for one in deployment.hosted}
     turn.held.specs = tuple(
         turn.managed(variants[desired.name], desired, first=first)
         for desired in capacity_specs(deployment, found)

@@ -10,6 +10,9 @@ routes until it is replaced; in a batch-by-batch rollout both have.
 While a new generation takes over step by step, the variants of both have entries, and the weights
 say which share of the traffic each generation gets. Each generation's own weights say how its share
 is divided, so that a generation with larger numbers gets no more. Those of the new one come last.
+
+Shadow variants have entries apart, those of the generation that serves. Their weight there is the
+share of the requests that is copied: theirs in proportion to the production variant's, at most all.
 """
 
 from __future__ import annotations
@@ -71,9 +74,9 @@ def decide(
             such a generation takes over at once, when it is given as `deployment`.
     """
     reachable = [one for one in components if one.status not in (DELETING, FAILED)]
-    entries = _entries(deployment, copies, reachable)
+    entries = _entries(deployment.variants, copies, reachable)
     if incoming is not None and incoming.share > 0 and not _take_components(deployment, incoming):
-        new = _entries(incoming.deployment, incoming.copies)
+        new = _entries(incoming.deployment.variants, incoming.copies)
         entries = _weighed(entries, 1 - incoming.share) + [
             replace(one, incoming=True) for one in _weighed(new, incoming.share)
         ]
@@ -84,6 +87,7 @@ def decide(
         asynchronous=deployment.asynchronous is not None,
         served_names=served_names or {},
         capture=deployment.capture if deployment.capture and deployment.capture.captures else None,
+        shadows=_shadow_entries(deployment, copies),
     )
     if routes == published:
         return ()
@@ -109,15 +113,25 @@ def _weighed(entries: list[VariantRoutes], share: float) -> list[VariantRoutes]:
     return [replace(one, weight=one.weight / total * share) for one in entries]
 
 
+def _shadow_entries(
+    deployment: DeploymentSpec, copies: Mapping[str, Iterable[CopyObserved]]
+) -> tuple[VariantRoutes, ...]:
+    production = sum(one.weight for one in deployment.variants)
+    return tuple(
+        replace(one, weight=min(one.weight / production, 1.0) if production else 0.0)
+        for one in _entries(deployment.shadows, copies)
+    )
+
+
 def _entries(
-    deployment: DeploymentSpec,
+    variants: Iterable[VariantSpec],
     copies: Mapping[str, Iterable[CopyObserved]],
     components: Collection[ComponentSpec] = (),
 ) -> list[VariantRoutes]:
-    """The entries of one generation. `components`: those that may be routed to."""
+    """The entries of variants of one generation. `components`: those that may be routed to."""
     models = {one.name: one.active.model for one in components}
     entries: list[VariantRoutes] = []
-    for variant in deployment.variants:
+    for variant in variants:
         there = copies.get(variant.name, ())
         if variant.model is not None:
             entries.append(_entry(variant, there, {variant.name}, variant.model))

@@ -65,9 +65,11 @@ def decode(payload: bytes) -> tuple[Json, bytes]:
 
 def routes_from(fields: Json) -> EndpointRoutes:
     """What `orjson` made of `EndpointRoutes`. Raises TypeError or KeyError for anything else."""
-    variants = tuple(_variant(one) for one in fields["variants"])
-    capture = _capture(fields["capture"]) if fields.get("capture") else None
-    return EndpointRoutes(**(fields | {"variants": variants, "capture": capture}))
+    read: Json = {
+        name: tuple(_variant(one) for one in fields[name]) for name in ("variants", "shadows")
+    }
+    read["capture"] = _capture(fields["capture"]) if fields.get("capture") else None
+    return EndpointRoutes(**(fields | read))
 
 
 def _capture(fields: dict[str, Any]) -> CaptureSpec:

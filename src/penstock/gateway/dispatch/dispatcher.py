@@ -18,14 +18,20 @@ from typing import Any
 from penstock.clock import Clock
 from penstock.config import LimitConfig
 from penstock.core.blame.poison_requests import CONNECTION_LOST
-from penstock.core.deployment.deployment import CaptureSpec, EndpointRoutes
+from penstock.core.deployment.deployment import EndpointRoutes
 from penstock.core.request.retry import REBALANCED
 from penstock.core.routing import CopyState, NoRoute, Routed
 from penstock.core.routing.outliers import NO_ANSWER
 from penstock.errors import PenstockError
-from penstock.gateway.dispatch import refusals
+from penstock.gateway.dispatch import mirroring, refusals
 from penstock.gateway.dispatch.capture import Captures
-from penstock.gateway.dispatch.endpoint_table import Endpoint, EndpointTable, SessionsOf, pick
+from penstock.gateway.dispatch.endpoint_table import (
+    Endpoint,
+    EndpointTable,
+    SessionsOf,
+    Shadow,
+    pick,
+)
 from penstock.gateway.dispatch.invocation import (
     ANSWERED,
     SENT,
@@ -35,6 +41,7 @@ from penstock.gateway.dispatch.invocation import (
     component_of,
 )
 from penstock.gateway.dispatch.link import FrameLink, InstanceLink, LinkEvents
+from penstock.gateway.dispatch.mirroring import Mirrors
 from penstock.gateway.dispatch.outliers import OutlierWatch
 from penstock.gateway.dispatch.rebalancing import Rebalancing
 from penstock.gateway.dispatch.recording import ExplainRing, NoRecorder, Recorders
@@ -45,12 +52,15 @@ from penstock.gateway.dispatch.streaming import StreamObserved
 from penstock.gateway.dispatch.waiting import OTHERS_WAIT, Newcomers, OnWaiting, ReadyIn
 from penstock.gateway.request_id import RequestIds
 from penstock.gateway.timers import Timers
+from penstock.metrics.item_failures import apart
 from penstock.wire.frames import Reply
 
 #: Limit for the bodies of all requests in flight, including held ones.
 BODIES_BYTES_MAX = 1 << 30
 #: The door of InvokeEndpoint; endpoints with AsyncInferenceConfig refuse its requests.
 _AT_ONCE = "runtime"
+#: Families of the errors that a model gives, or that are the caller's as a model sees it.
+_OF_MODEL = ("caller", "model")
 _COPY_EVENTS = ("copy-lost", "copy-ready", "copy-failed")
 
 LinkFactory = Callable[[str, str, LinkEvents], InstanceLink]
@@ -105,6 +115,7 @@ class Dispatcher(RetryingDispatcher):
         self._endpoints = self.table.endpoints
         self._shared = shared
         self._captures = captures
+        self._mirrors = Mirrors(rng, self.written)
         self._newcomers = Newcomers(limits, self._waiting, ready_in_s)
         self._rebalancing = Rebalancing(self.table, self._links)
         self._outliers = OutlierWatch(
@@ -115,6 +126,10 @@ class Dispatcher(RetryingDispatcher):
             take_back=self._take_back,
             let_back=self._copies_well,
         )
+
+    @property
+    def in_flight(self) -> int:
+        return len(self._live) - len(self._mirrors.live)
 
     # Requests
 
@@ -267,20 +282,36 @@ class Dispatcher(RetryingDispatcher):
                 self._note_end(invocation, reply)
             if endpoint.keeps_sequences:
                 self._note_end_of_sequence(invocation)
-            if endpoint.capture is None or self._captures is None:
+            if endpoint.only_answers:
                 invocation.responder.on_reply(invocation, reply)
             else:
-                self._answer_captured(self._captures, endpoint.capture, invocation, reply)
+                self._answer_and_more(endpoint, invocation, reply)
         except Exception as raised:
             self._responder_failed(invocation, raised)
 
-    def _answer_captured(
-        self, captures: Captures, spec: CaptureSpec, invocation: Invocation, reply: Reply
-    ) -> None:
-        record = captures.sample(spec, invocation, reply.meta)
+    def _answer_and_more(self, endpoint: Endpoint, invocation: Invocation, reply: Reply) -> None:
+        """Answers; then the call is captured, and copied to the shadow variant."""
+        record, captures, body = None, self._captures, invocation.body
+        if endpoint.capture is not None and captures is not None:
+            record = captures.sample(endpoint.capture, invocation, reply.meta)
         invocation.responder.on_reply(invocation, reply)
-        if record is not None:
+        if record is not None and captures is not None:
             captures.answered(record, reply.body)
+        self._mirror(endpoint.shadow, invocation, body)
+
+    def _mirror(self, shadow: Shadow | None, original: Invocation, body: bytes) -> None:
+        """Sends a copy of a request that was answered to the shadow variant, if there is one."""
+        if shadow is None or self._stopping:
+            return
+        with apart("shadow", original.endpoint):  # the call itself is over
+            now = self._monotonic()
+            found = self._mirrors.copy(shadow, original, body, now=now)
+            if found is not None:
+                made, routed = found
+                assert made.deadline is not None
+                self._live[made.number] = made
+                self._send(made, routed, made.deadline, now)
+                self._deadlines.watch_own(made, made.deadline)
 
     def _stream_begins(
         self, invocation: Invocation, stream: StreamObserved, meta: bytes | None
@@ -325,10 +356,11 @@ class Dispatcher(RetryingDispatcher):
             assert stream is not None
             if not began:
                 self._stream_begins(invocation, stream, reply.meta)
-            captured = stream.captured
+            captured, body = stream.captured, invocation.body
             invocation.responder.on_end(invocation, reply)
             if captured is not None and self._captures is not None:
                 self._captures.ended(captured)
+            self._mirror(invocation.entry.shadow, invocation, body)
         except Exception as raised:
             self._responder_failed(invocation, raised)
 
@@ -342,7 +374,10 @@ class Dispatcher(RetryingDispatcher):
             copy.heard(self._took_s(invocation))
         elif copy is not None and error.code == "deadline-passed":
             copy.missed += 1
+        body = invocation.body
         self._fail(invocation, error)
+        if error.family in _OF_MODEL:
+            self._mirror(invocation.entry.shadow, invocation, body)
 
     def on_returned(self, invocation: Invocation, reason: str) -> None:
         copy = invocation.copy
@@ -350,6 +385,13 @@ class Dispatcher(RetryingDispatcher):
             self._move(invocation)
         else:
             self._take_back(invocation, reason)
+
+    def _take_back(self, invocation: Invocation, reason: str) -> None:
+        if invocation.door == mirroring.DOOR:  # it is tried once
+            self._give_slot_back(invocation)
+            self._fail(invocation, mirroring.lost(invocation, reason))
+        else:
+            super()._take_back(invocation, reason)
 
     def on_event(self, instance_id: str, event: dict[str, Any]) -> None:
         kind, copy = event.get("event"), event.get("copy")
@@ -448,6 +490,7 @@ class Dispatcher(RetryingDispatcher):
         Held requests that were never sent are refused too: no copy is started for them any more.
         """
         self._stopping = True
+        self._mirrors.stop(self.cancel)
         self._waiting.refuse_newcomers()
         return await super().drain(timeout_s)
 
@@ -531,6 +574,7 @@ class Dispatcher(RetryingDispatcher):
                     "router": endpoint.router.snapshot(),
                     "admission": endpoint.admission.snapshot(),
                 }
+                | ({} if endpoint.shadow is None else {"shadow": endpoint.shadow.snapshot()})
                 for name, endpoint in sorted(self._endpoints.items())
             },
         }

@@ -4,6 +4,9 @@ A copy may be picked while its instance's link is usable and the instance has no
 lost. While the link is paused, other copies are preferred. These facts change at any time, in any
 order with the routes, so they are kept here and passed to the routers whenever one changes.
 `core/routing` decides which copy gets a request.
+
+The copies of a shadow variant are no part of their endpoint here: `Endpoint.shadow` has them, as an
+endpoint of its own that no request can name.
 """
 
 from __future__ import annotations
@@ -11,9 +14,11 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from typing import Any, Final, NamedTuple
 
 from penstock.core.deployment.deployment import EndpointRoutes, VariantRoutes
 from penstock.core.request.admission import Admission, admission_spec
+from penstock.core.request.mirroring import MirrorGate, MirrorSpec
 from penstock.core.routing import CopyState, EndpointRouter, ModelsObserved, NoRoute, Routed
 from penstock.core.routing.sessions import Sessions
 from penstock.gateway.dispatch.invocation import UNBOUND, Invocation, component_of
@@ -27,14 +32,18 @@ SessionsOf = Callable[[str], Sessions]
 #: The `task` in the description of models that generate tokens one by one.
 GENERATION_TASK = "text-generation"
 
+# What a few fast copies have under way; a shadow that is slower than production gets fewer.
+#: Bounds for the copies of one endpoint's requests that its shadow variant has at once.
+MIRRORS: Final = MirrorSpec(count_max=1024, bytes_max=64 << 20)
+
 
 class Endpoint:
     """One endpoint on the hot path. The dispatcher reads its fields for each request."""
 
     __slots__ = (
         "_stray", "admission", "beside", "capture", "generates", "held_bytes", "held_count",
-        "in_flight", "keeps_sequences", "lanes", "looks_closer", "name", "recorders", "router",
-        "routes",
+        "in_flight", "keeps_sequences", "lanes", "looks_closer", "name", "only_answers",
+        "recorders", "router", "routes", "shadow",
     )  # fmt: skip
 
     def __init__(
@@ -56,6 +65,7 @@ class Endpoint:
         self.admission = Admission(admission_spec(routes))
         self.router = EndpointRouter(routes, rng, sessions, shared=shared)
         self.routes = routes
+        self.shadow: Shadow | None = None
         self.derive(recorders)
 
     def derive(self, recorders: Recorders) -> None:
@@ -77,6 +87,8 @@ class Endpoint:
         self.count_others()
         self.look_closer()
         self.capture = routes.capture
+        #: nothing is left to do for a request once it is answered
+        self.only_answers = routes.capture is None and not routes.shadows
         #: whether its replies report the numbers of input and output tokens
         self.generates = any(
             variant.model.get("task") == GENERATION_TASK for variant in self.routes.variants
@@ -129,6 +141,27 @@ class Endpoint:
         self.looks_closer = self.held_count > 0 or self.router.looks_closer or routes.asynchronous
 
 
+class Shadow(NamedTuple):
+    """The shadow variant of an endpoint."""
+
+    entry: Endpoint  #: its copies, and the requests that were copied to them
+    gate: MirrorGate
+
+    @property
+    def share(self) -> float:
+        """The share of the requests that is copied, 0 to 1."""
+        return self.entry.routes.variants[0].weight
+
+    @property
+    def recorder(self) -> VariantRecorder:
+        """Counts what the shadow variant gets and answers."""
+        return self.entry.recorders[self.entry.routes.variants[0].name]
+
+    def snapshot(self) -> dict[str, Any]:
+        """JSON-ready state."""
+        return self.gate.snapshot() | {"router": self.entry.router.snapshot()}
+
+
 class EndpointTable:
     """The endpoints by name, and the health of copies by instance."""
 
@@ -167,24 +200,55 @@ class EndpointTable:
         endpoint = self.endpoints.get(routes.endpoint)
         before = endpoint.routes.served_names if endpoint is not None else {}
         self.served.take(routes.endpoint, before, routes.served_names)
-        gone: tuple[CopyState, ...] = ()
         if endpoint is None:
             sessions = self._sessions_of(routes.endpoint) if self._sessions_of else None
             endpoint = self.endpoints[routes.endpoint] = Endpoint(
                 routes, self._rng, self._recorders, sessions, shared=self._shared
             )
+            gone = self._take(endpoint, ())
         else:
-            endpoint.routes = routes = _still_described(routes, endpoint.routes)
-            endpoint.admission.revise(admission_spec(routes))
-            gone = endpoint.router.replace(routes)
-            endpoint.derive(self._recorders)
+            gone = self._revise(endpoint, routes)
+        return gone + self._publish_shadow(endpoint, routes)
+
+    def _publish_shadow(self, endpoint: Endpoint, routes: EndpointRoutes) -> tuple[CopyState, ...]:
+        shadow = endpoint.shadow
+        if not routes.shadows:
+            endpoint.shadow = None
+            return self._end_shadow(shadow)
+        of_shadow = EndpointRoutes(
+            endpoint=routes.endpoint, variants=routes.shadows, capture=routes.capture
+        )
+        if shadow is not None:
+            return _let_go(shadow.entry, self._revise(shadow.entry, of_shadow))
+        entry = Endpoint(of_shadow, self._rng, self._recorders, shared=self._shared)
+        endpoint.shadow = Shadow(entry, MirrorGate(MIRRORS))
+        return self._take(entry, ())
+
+    def _revise(self, endpoint: Endpoint, routes: EndpointRoutes) -> tuple[CopyState, ...]:
+        endpoint.routes = routes = _still_described(routes, endpoint.routes)
+        endpoint.admission.revise(admission_spec(routes))
+        gone = endpoint.router.replace(routes)
+        endpoint.derive(self._recorders)
+        return self._take(endpoint, gone)
+
+    def _take(self, endpoint: Endpoint, gone: tuple[CopyState, ...]) -> tuple[CopyState, ...]:
+        """Takes an endpoint's new routes, in which these copies are no longer."""
         for state in gone:
             self._copies.pop(state.copy, None)
-        for variant in routes.variants:
+        for variant in endpoint.routes.variants:
             for route in variant.copies:
                 self._copies[route.copy] = (endpoint, route.instance_id)
                 self._tell(route.copy)
         endpoint.count_others()
+        return gone
+
+    def _end_shadow(self, shadow: Shadow | None) -> tuple[CopyState, ...]:
+        return _let_go(shadow.entry, self._forget(shadow.entry)) if shadow is not None else ()
+
+    def _forget(self, endpoint: Endpoint) -> tuple[CopyState, ...]:
+        gone = endpoint.router.replace(EndpointRoutes(endpoint=endpoint.name, variants=()))
+        for state in gone:
+            self._copies.pop(state.copy, None)
         return gone
 
     def withdraw(self, name: str) -> tuple[CopyState, ...]:
@@ -193,10 +257,7 @@ class EndpointTable:
         if endpoint is None:
             return ()
         self.served.take(name, endpoint.routes.served_names, {})
-        gone = endpoint.router.replace(EndpointRoutes(endpoint=name, variants=()))
-        for state in gone:
-            self._copies.pop(state.copy, None)
-        return gone
+        return self._forget(endpoint) + self._end_shadow(endpoint.shadow)
 
     def set_usable(self, instance_id: str, usable: bool, *, fresh: bool = False) -> None:
         """The link of an instance can send requests, or can't. `fresh`: earlier reports are
@@ -300,6 +361,13 @@ class EndpointTable:
         models = self._models.get(instance_id)
         if models is not None and copy in models:
             endpoint.router.set_models(copy, models[copy])
+
+
+def _let_go(endpoint: Endpoint, gone: tuple[CopyState, ...]) -> tuple[CopyState, ...]:
+    """Copies that left a shadow's routes end with their requests: no sequence is copied to them."""
+    for state in gone:
+        endpoint.router.let_go(state)
+    return gone
 
 
 def _still_described(routes: EndpointRoutes, before: EndpointRoutes) -> EndpointRoutes:

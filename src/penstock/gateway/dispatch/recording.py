@@ -20,7 +20,15 @@ from penstock.metrics.counts.recorder import VariantRecorder
 from penstock.wire.frames import BATCH_REASONS
 
 SIZE = 16_384
+#: What the number of a request's copy for a shadow variant has added to the request's own, so that
+#: each can be found by the other's. The place in the ring is of a request half a ring ago.
+_MIRROR = (1 << 47) + SIZE // 2
 _NO_BATCH = (0, 0, 0, 0)
+
+
+def mirror_number(number: int) -> int:
+    """The number of the copy of a request for a shadow variant."""
+    return number + _MIRROR
 
 
 class Recorders(Protocol):
@@ -43,7 +51,7 @@ class NoRecorder(VariantRecorder):
         return
 
     started = finished = cancelled = refused = no_capacity = _nothing
-    streamed = generated = broken = ejected = captured = _nothing
+    streamed = generated = broken = ejected = captured = mirrored = _nothing
 
 
 def record_failure(invocation: Invocation, status: int, total_s: float) -> None:
@@ -170,4 +178,11 @@ class ExplainRing(RequestRing):
             told = stream.story(received)
             if told is not None:
                 story["stream"] = told
-        return story | trace
+        return story | trace | self._other_of_two(row[0])
+
+    def _other_of_two(self, number: int) -> dict[str, Any]:
+        """Of a request that was copied to a shadow variant, the copy; of a copy, the request."""
+        if number > _MIRROR:
+            return {"mirror_of": self._ids.text(number - _MIRROR)}
+        copy = self._ids.text(mirror_number(number))
+        return {"mirrored_as": copy} if self.find(copy) is not None else {}

@@ -128,6 +128,15 @@ CAPTURE_FAILURES: Final = PrometheusMetric(
     "penstock_capture_write_failures", "counter", (*_VARIANT, "code", _COMPONENT),
     "Tries to write a file of captured calls that failed, by error code.",
 )  # fmt: skip
+MIRRORED: Final = PrometheusMetric(
+    "penstock_shadow_mirrored", "counter", (*_VARIANT, _COMPONENT),
+    "Requests that were copied to the shadow variant.",
+)  # fmt: skip
+MIRROR_DROPPED: Final = PrometheusMetric(
+    "penstock_shadow_dropped", "counter", (*_VARIANT, "reason", _COMPONENT),
+    "Sampled requests that were not copied to the shadow variant, by reason: in-session, "
+    "too-many-in-flight, too-many-bytes, all-copies-full, no-copies, no-healthy-copy.",
+)  # fmt: skip
 COPIES: Final = PrometheusMetric(
     "penstock_copies", "gauge", (*_VARIANT, "state", _COMPONENT),
     "Copies of the variant's model by state.",
@@ -272,7 +281,7 @@ BUILD: Final = PrometheusMetric(
 PROMETHEUS: Final = (
     REQUESTS, REFUSED, EJECTED, IN_FLIGHT, DURATION, QUEUE, MODEL, BATCH_ROWS, FIRST_CHUNK,
     FIRST_TOKEN, OUTPUT_TOKEN, TOKENS, STREAMS_BROKEN, CAPTURED, CAPTURE_DROPPED, CAPTURE_BYTES,
-    CAPTURE_FAILURES, COPIES, TIME_TO_READY, INSTANCE_CPU,
+    CAPTURE_FAILURES, MIRRORED, MIRROR_DROPPED, COPIES, TIME_TO_READY, INSTANCE_CPU,
     INSTANCE_MEMORY, SEQUENCES, STATEFUL, KV_CACHE, ENERGY, COST,
     *(metric for metric, _ in PER_UNIT),
     MODEL_REQUESTS, MODEL_CALLS, MODEL_LOADS, MODEL_UNLOADS, MODEL_COMPUTE, MODEL_RESIDENT_TIME,

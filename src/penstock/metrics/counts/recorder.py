@@ -92,6 +92,8 @@ class VariantDelta(GenerationCounts):
     answered_s: float = 0.0  #: the part of `total_s` that is of requests without an error
     #: (what became of captured calls, reason) -> calls, or bytes
     captures: dict[tuple[str, str], int] = field(default_factory=dict)
+    #: of a shadow variant: mirrored, or why a sampled request was not copied to it -> requests
+    mirrors: dict[str, int] = field(default_factory=dict)
     #: wall second -> requests in flight at its sample
     concurrency: dict[int, int] = field(default_factory=dict)
     total_s: Sketch = field(default_factory=Sketch)
@@ -111,6 +113,7 @@ class VariantDelta(GenerationCounts):
             or self.broken
             or self.batch_rows
             or self.captures
+            or self.mirrors
             or any(getattr(self, name).count for name in self.SKETCHES)
         )
 
@@ -237,6 +240,12 @@ class VariantRecorder:
         captures = self._pending.captures
         captures[what, reason] = captures.get((what, reason), 0) + times
 
+    def mirrored(self, outcome: str) -> None:
+        """A request was sampled for this shadow variant; `outcome` as in
+        `core/request/mirroring.py`, or a reason of routing."""
+        mirrors = self._pending.mirrors
+        mirrors[outcome] = mirrors.get(outcome, 0) + 1
+
     def broken(self) -> None:
         """A streamed answer ended with an error after its first part."""
         self._pending.broken += 1
@@ -296,7 +305,7 @@ def _emptied(buffer: array[float]) -> npt.NDArray[np.float64]:
     return values
 
 
-FORMAT: Final = 4
+FORMAT: Final = 5
 PoolId = tuple[str, str, str]  #: (endpoint, variant, component; "" = none)
 
 

@@ -21,6 +21,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 import penstock
+from penstock.core.request.mirroring import MIRRORED
 from penstock.metrics import item_failures
 from penstock.metrics.catalogue import catalogue
 from penstock.metrics.catalogue.catalogue import PrometheusMetric
@@ -195,6 +196,14 @@ class PenstockCollector(Collector):
         yield self._counted(catalogue.STREAMS_BROKEN, lambda one: {(): one.broken})
         for metric, what, by_reason in _CAPTURES:
             yield self._counted(metric, partial(_captures, what=what, by_reason=by_reason))
+        yield self._counted(
+            catalogue.MIRRORED,
+            lambda one: {(): one.mirrors[MIRRORED]} if MIRRORED in one.mirrors else {},
+        )
+        yield self._counted(
+            catalogue.MIRROR_DROPPED,
+            lambda one: {(why,): n for why, n in one.mirrors.items() if why != MIRRORED},
+        )
         yield gauge(catalogue.COPIES, self._copies())
         yield gauge(catalogue.TIME_TO_READY, self._time_to_ready())
         yield self._measured(
