@@ -46,7 +46,7 @@ def transform_fn(model, body, content_type, accept):
 """
 
 
-class Callers(Repeating):
+class ShopCallers(Repeating):
     """Each waits for the answer to its call before it sends the next one."""
 
     def __init__(self, server: Server) -> None:
@@ -134,7 +134,7 @@ def test_each_rollout_ends_at_one_model_whoever_is_killed(tmp_path: Path) -> Non
         client.create_endpoint(EndpointName="shop", EndpointConfigName=MODELS[0])
         serving = server.wait_in_service("shop")["EndpointConfigName"]
         nemesis = RolloutNemesis(server, chance)
-        with Callers(server) as callers:
+        with ShopCallers(server) as callers:
             for number in range(KILLS):
                 wanted = MODELS[1 - MODELS.index(serving)]
                 client.update_endpoint(
