@@ -65,9 +65,9 @@ def decode(payload: bytes) -> tuple[Json, bytes]:
 
 def routes_from(fields: Json) -> EndpointRoutes:
     """What `orjson` made of `EndpointRoutes`. Raises TypeError or KeyError for anything else."""
-    read: Json = {
-        name: tuple(_variant(one) for one in fields[name]) for name in ("variants", "shadows")
-    }
+    read: Json = {"variants": tuple(_variant(one) for one in fields["variants"])}
+    # An older server tells of none.
+    read["shadows"] = tuple(_variant(one) for one in fields.get("shadows", ()))
     read["capture"] = _capture(fields["capture"]) if fields.get("capture") else None
     return EndpointRoutes(**(fields | read))
 
