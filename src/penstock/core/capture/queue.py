@@ -111,9 +111,8 @@ class CaptureQueue:
     def __init__(self, spec: CaptureQueueSpec) -> None:
         self._spec = spec
         self._open: dict[FilePlace, _File] = {}  #: files that take records, oldest first
-        self._destinations: dict[
-            tuple[str, str], _Destination
-        ] = {}  #: (destination, endpoint); next first
+        #: (URI, endpoint) -> its records; whose turn is next is first
+        self._destinations: dict[tuple[str, str], _Destination] = {}
         self._writing: dict[int, _Destination] = {}
         self._size = 0  #: bytes that are held, those reserved included
         self._reserved = 0
@@ -143,11 +142,10 @@ class CaptureQueue:
         least 1."""
         spec, key = self._spec, (place.destination_uri, place.endpoint)
         destination = self._destinations.get(key) or _Destination()
-        full = (
-            self._size + size > spec.bytes_max or destination.size + size > spec.endpoint_bytes_max
-        )
-        if full or self._stopping:
-            return [DropRecords((record,), STOPPING if self._stopping else QUEUE_FULL)]
+        if self._stopping:
+            return [DropRecords((record,), STOPPING)]
+        if self._size + size > spec.bytes_max or destination.size + size > spec.endpoint_bytes_max:
+            return [DropRecords((record,), QUEUE_FULL)]
         self._destinations.setdefault(key, destination)
         file = self._open.get(place)
         if file is None:
@@ -265,9 +263,8 @@ class CaptureQueue:
             if not _waits(destination) or now < destination.retry_at:
                 continue
             file = destination.writing = destination.due.popleft()
-            self._destinations[key] = self._destinations.pop(
-                key
-            )  # the others have their turn before
+            # The others have their turn before.
+            self._destinations[key] = self._destinations.pop(key)
             self._writing[file.number] = destination
             begun.append(WriteFile(file.number, file.place, tuple(file.records), file.reason))
         return begun
