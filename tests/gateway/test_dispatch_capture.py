@@ -12,8 +12,9 @@ from tests.kit.gateway import Bench, reply, routes
 from penstock.core.deployment.deployment import CaptureSpec
 from penstock.errors import InternalError, ModelError, PenstockError
 from penstock.gateway.channel.messages import decode, encode, routes_from
-from penstock.gateway.dispatch import capture
-from penstock.gateway.dispatch.capture import CaptureRecord, Captures
+from penstock.gateway.dispatch import capture_records
+from penstock.gateway.dispatch.capture import Captures
+from penstock.gateway.dispatch.capture_records import CaptureRecord
 from penstock.gateway.dispatch.invocation import Invocation
 from penstock.metrics.counts.recorder import VariantRecorder
 from penstock.wire import frames
@@ -169,7 +170,7 @@ def test_a_stream_without_parts_is_captured_too() -> None:
 def test_of_a_stream_that_is_too_long_only_the_request_is_captured(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(capture, "STREAM_BYTES_MAX", 5)
+    monkeypatch.setattr(capture_records, "STREAM_BYTES_MAX", 5)
     for sink in (Sink(), Sink(bytes_max=3)):
         for spec, captured in ((ALL, [(b"body", None)]), (replace(ALL, inputs=False), [])):
             sink.records.clear()
@@ -185,7 +186,7 @@ def test_of_a_stream_that_is_too_long_only_the_request_is_captured(
 def test_the_room_of_a_stream_is_that_of_the_parts_that_it_keeps(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(capture, "STREAM_BYTES_MAX", 5)
+    monkeypatch.setattr(capture_records, "STREAM_BYTES_MAX", 5)
     sink = Sink()
     captures = Captures(sink, random.Random(7))
     record = CaptureRecord(ALL, "echo", "blue", VariantRecorder("echo", "blue"), b"", b"", b"in")

@@ -26,7 +26,7 @@ from penstock.core.backoff import Backoff
 from penstock.core.capture.queue import CaptureQueueSpec
 from penstock.core.deployment.deployment import CaptureSpec
 from penstock.errors import NotNowError
-from penstock.gateway.dispatch.capture import CaptureRecord
+from penstock.gateway.dispatch.capture_records import CaptureRecord
 from penstock.jobs.asynchronous.objects import Objects
 from penstock.jobs.capture.driver import CaptureDriver, queue_spec
 from penstock.metrics.counts.recorder import VariantRecorder
@@ -131,7 +131,7 @@ async def test_objects_of_s3_are_whole_too(s3: ObjectServer) -> None:
     await made.close()
 
 
-class Store:
+class AwayStore:
     """Fails for one destination as long as it is told to."""
 
     def __init__(self) -> None:
@@ -150,7 +150,7 @@ async def test_a_store_that_is_away_is_said_once_tried_again_and_counted(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO, "penstock.jobs.capture.driver")
-    store, ill, well = Store(), Recorder(), Recorder()
+    store, ill, well = AwayStore(), Recorder(), Recorder()
     made = driver(objects=store)
     for _ in range(3):
         made.put(record("s3://away/p", ill))
@@ -179,7 +179,7 @@ async def test_a_disk_with_too_little_free_space_is_left_as_it_is(tmp_path: Path
     await made.close()
 
 
-class Hanging:
+class HangingStore:
     """Writes nothing until it is let go."""
 
     def __init__(self) -> None:
@@ -190,7 +190,7 @@ class Hanging:
 
 
 async def test_while_a_store_hangs_memory_is_bounded_and_nobody_waits() -> None:
-    store, recorder = Hanging(), Recorder()
+    store, recorder = HangingStore(), Recorder()
     made = driver(objects=store)
     for _ in range(1000):
         made.put(record("s3://b/p", recorder, b"x" * 1000))

@@ -154,6 +154,7 @@ TESTS_OF: dict[str, tuple[str, ...]] = {
     "core/deployment/served_names.py": ("core/deployment/test_core_served_names.py",),
     "core/request/forwarded_headers.py": ("core/test_core_forwarded_headers.py",),
     "core/request/server_settings.py": ("core/test_core_server_settings.py",),
+    "gateway/dispatch/capture_records.py": ("gateway/test_dispatch_capture.py",),
     "gateway/dispatch/capture.py": ("gateway/test_dispatch_capture.py",),
     "gateway/dispatch/served_names.py": (
         "gateway/test_served_names.py",

@@ -95,7 +95,7 @@ class _File:
 
 
 @dataclass(slots=True)
-class _Target:
+class _Destination:
     """The records of one endpoint for one destination."""
 
     size: int = 0
@@ -111,8 +111,9 @@ class CaptureQueue:
     def __init__(self, spec: CaptureQueueSpec) -> None:
         self._spec = spec
         self._open: dict[FilePlace, _File] = {}  #: files that take records, oldest first
-        self._targets: dict[tuple[str, str], _Target] = {}  #: (destination, endpoint); next first
-        self._writing: dict[int, _Target] = {}
+        #: (URI, endpoint) -> its records; whose turn is next is first
+        self._destinations: dict[tuple[str, str], _Destination] = {}
+        self._writing: dict[int, _Destination] = {}
         self._size = 0  #: bytes that are held, those reserved included
         self._reserved = 0
         self._number = 0
@@ -121,7 +122,7 @@ class CaptureQueue:
     @property
     def is_empty(self) -> bool:
         """Whether no record is held."""
-        return not self._targets
+        return not self._destinations
 
     def reserve(self, size: int) -> bool:
         """Takes room for a part of a stream that is under way. False: there is none."""
@@ -140,17 +141,18 @@ class CaptureQueue:
         """A call was captured. `size`: the bytes that its record holds, at
         least 1."""
         spec, key = self._spec, (place.destination_uri, place.endpoint)
-        target = self._targets.get(key) or _Target()
-        full = self._size + size > spec.bytes_max or target.size + size > spec.endpoint_bytes_max
-        if full or self._stopping:
-            return [DropRecords((record,), STOPPING if self._stopping else QUEUE_FULL)]
-        self._targets.setdefault(key, target)
+        destination = self._destinations.get(key) or _Destination()
+        if self._stopping:
+            return [DropRecords((record,), STOPPING)]
+        if self._size + size > spec.bytes_max or destination.size + size > spec.endpoint_bytes_max:
+            return [DropRecords((record,), QUEUE_FULL)]
+        self._destinations.setdefault(key, destination)
         file = self._open.get(place)
         if file is None:
             self._number += 1
             file = self._open[place] = _File(self._number, place, first_at=now)
         file.records.append(record)
-        for one in (file, target):
+        for one in (file, destination):
             one.size += size
         self._size += size
         if file.size < spec.file_bytes_max and len(file.records) < spec.file_records_max:
@@ -160,27 +162,27 @@ class CaptureQueue:
 
     def written(self, number: int, *, now: float) -> list[Action]:
         """The file is there, whole."""
-        target = self._writing.pop(number)
-        self._forget(target)
-        target.failures, target.retry_at = 0, 0.0
+        destination = self._writing.pop(number)
+        self._forget(destination)
+        destination.failures, destination.retry_at = 0, 0.0
         return self._begin(now)
 
     def failed(self, number: int, *, now: float) -> list[Action]:
         """The file could not be written, and nothing of it is there."""
-        target = self._writing.pop(number)
-        file = target.writing
+        destination = self._writing.pop(number)
+        file = destination.writing
         assert file is not None
         file.tries += 1
-        target.failures += 1
-        pause_s = self._spec.backoff.pause_s(target.failures)
-        target.retry_at = 0.0 if self._stopping else now + pause_s
+        destination.failures += 1
+        pause_s = self._spec.backoff.pause_s(destination.failures)
+        destination.retry_at = 0.0 if self._stopping else now + pause_s
         dropped: list[Action] = []
         if file.tries >= self._spec.tries_max or self._stopping:
-            self._forget(target)
+            self._forget(destination)
             dropped = [DropRecords(tuple(file.records), NOT_WRITTEN)]
         else:
-            file.reason, target.writing = TRIED_AGAIN, None
-            target.due.appendleft(file)
+            file.reason, destination.writing = TRIED_AGAIN, None
+            destination.due.appendleft(file)
         return dropped + self._begin(now)
 
     def on_timer(self, *, now: float) -> list[Action]:
@@ -195,7 +197,7 @@ class CaptureQueue:
         first = next(iter(self._open.values()), None)
         at = [] if first is None else [first.first_at + self._spec.file_wait_s]
         if len(self._writing) < self._spec.writes_max:
-            at += [one.retry_at for one in self._targets.values() if _waits(one)]
+            at += [one.retry_at for one in self._destinations.values() if _waits(one)]
         return min(at, default=None)
 
     def stop(self, *, now: float) -> list[Action]:
@@ -203,15 +205,15 @@ class CaptureQueue:
         self._stopping = True
         for file in list(self._open.values()):
             self._close(file, STOPPING)
-        for target in self._targets.values():
-            target.retry_at = 0.0
+        for destination in self._destinations.values():
+            destination.retry_at = 0.0
         return self._begin(now)
 
     def abandon(self) -> list[Action]:
         """There is no more time: everything that is not written is lost."""
-        files = [one for target in self._targets.values() for one in target.due]
-        files += [one.writing for one in self._targets.values() if one.writing is not None]
-        self._targets.clear()
+        files = [one for destination in self._destinations.values() for one in destination.due]
+        files += [one.writing for one in self._destinations.values() if one.writing is not None]
+        self._destinations.clear()
         self._writing.clear()
         self._size = self._reserved
         return [DropRecords(tuple(one.records), STOPPING) for one in files]
@@ -228,54 +230,55 @@ class CaptureQueue:
                     "files_due": len(one.due) + (one.writing is not None),
                     "failures": one.failures,
                 }
-                for (destination, endpoint), one in sorted(self._targets.items())
+                for (destination, endpoint), one in sorted(self._destinations.items())
             ],
         }
 
     def check_invariants(self) -> None:
         """Raises AssertionError where the books are wrong."""
-        sizes: dict[tuple[str, str], int] = dict.fromkeys(self._targets, 0)
+        sizes: dict[tuple[str, str], int] = dict.fromkeys(self._destinations, 0)
         for file in self._open.values():
             sizes[file.place[:2]] += file.size
-        for key, target in self._targets.items():
-            files = (*target.due, *([target.writing] if target.writing else []))
+        for key, destination in self._destinations.items():
+            files = (*destination.due, *([destination.writing] if destination.writing else []))
             sizes[key] += sum(file.size for file in files)
-            assert target.size == sizes[key] > 0, key
-            assert target.size <= self._spec.endpoint_bytes_max
+            assert destination.size == sizes[key] > 0, key
+            assert destination.size <= self._spec.endpoint_bytes_max
         assert sum(sizes.values()) + self._reserved == self._size <= self._spec.bytes_max
-        writing = sum(one.writing is not None for one in self._targets.values())
+        writing = sum(one.writing is not None for one in self._destinations.values())
         assert len(self._writing) == writing <= self._spec.writes_max
 
     def _close(self, file: _File, reason: str) -> None:
         """The file takes no more records and is written next, or after those before it."""
         del self._open[file.place]
         file.reason = reason
-        self._targets[file.place[:2]].due.append(file)
+        self._destinations[file.place[:2]].due.append(file)
 
     def _begin(self, now: float) -> list[Action]:
         """Files whose turn it is: one of each endpoint, in turns."""
         begun: list[Action] = []
-        for key, target in list(self._targets.items()):
+        for key, destination in list(self._destinations.items()):
             if len(self._writing) >= self._spec.writes_max:
                 break
-            if not _waits(target) or now < target.retry_at:
+            if not _waits(destination) or now < destination.retry_at:
                 continue
-            file = target.writing = target.due.popleft()
-            self._targets[key] = self._targets.pop(key)  # the others have their turn before
-            self._writing[file.number] = target
+            file = destination.writing = destination.due.popleft()
+            # The others have their turn before.
+            self._destinations[key] = self._destinations.pop(key)
+            self._writing[file.number] = destination
             begun.append(WriteFile(file.number, file.place, tuple(file.records), file.reason))
         return begun
 
-    def _forget(self, target: _Target) -> None:
+    def _forget(self, destination: _Destination) -> None:
         """The records of the file that was being written are not held any more."""
-        file, target.writing = target.writing, None
+        file, destination.writing = destination.writing, None
         assert file is not None
-        target.size -= file.size
+        destination.size -= file.size
         self._size -= file.size
-        if not target.size:
-            del self._targets[file.place[:2]]
+        if not destination.size:
+            del self._destinations[file.place[:2]]
 
 
-def _waits(target: _Target) -> bool:
+def _waits(destination: _Destination) -> bool:
     """Whether a file of it is to be written and none is being written."""
-    return bool(target.due) and target.writing is None
+    return bool(destination.due) and destination.writing is None

@@ -16,7 +16,7 @@ from penstock.metrics.counts.recorder import VariantRecorder
 from penstock.wire.frames import Reply
 
 if TYPE_CHECKING:
-    from penstock.gateway.dispatch.capture import StreamCapture
+    from penstock.gateway.dispatch.capture_records import StreamCapture
 
 log = logging.getLogger(__name__)
 

@@ -31,7 +31,8 @@ from penstock.core.capture.queue import (
     WriteFile,
 )
 from penstock.errors import InternalError, PenstockError
-from penstock.gateway.dispatch.capture import CaptureRecord, Captures
+from penstock.gateway.dispatch.capture import Captures
+from penstock.gateway.dispatch.capture_records import CaptureRecord
 from penstock.jobs.asynchronous.objects import Objects
 from penstock.metrics.counts.recorder import (
     CAPTURE_DROPPED,
