@@ -230,6 +230,18 @@ def test_a_shadow_that_is_full_is_not_waited_for() -> None:
     assert bench.outcomes()[-1] == "mirrored"
 
 
+def test_queues_of_a_shadows_copies_are_not_balanced() -> None:
+    bench = ShadowBench()
+    for _ in range(4):
+        bench.call()
+    bench.dispatcher.publish(shadowed(2, 3))
+    bench.connect("i3")
+    bench.dispatcher.on_event("i3", {"event": "copy-ready", "copy": 3})
+    bench.dispatcher.on_unusable("i3", [])
+    assert bench.shadow.told == []
+    assert len(bench.shadow.sent) == 4
+
+
 def test_without_a_copy_that_lives_copies_are_dropped() -> None:
     bench = ShadowBench()
     bench.dispatcher.on_event("i2", {"event": "copy-lost", "copy": 2})
