@@ -11,7 +11,15 @@ from tests.kit.core_components import chat
 from penstock.control.instances.entries import CopyEntry, InstanceEntry
 from penstock.control.instances.ledger import EndpointLedger, Slot
 from penstock.core.deployment.capacity_spec import copies_spec
-from penstock.core.deployment.deployment import DeploymentSpec, ModelSource, PoolSpec, VariantSpec
+from penstock.core.deployment.deployment import (
+    CopyRoute,
+    DeploymentSpec,
+    EndpointRoutes,
+    ModelSource,
+    PoolSpec,
+    VariantRoutes,
+    VariantSpec,
+)
 from penstock.core.deployment.endpoint_state import (
     IN_SERVICE,
     LOADING,
@@ -118,6 +126,11 @@ def test_a_shadow_variants_instances_are_counted_and_its_last_failure_is_told() 
         slot = Slot(variant=variant, generation=1, ordinal=ordinal, component="")
         made.fail(slot, f"{variant} at {at}", permanent=True, now=at)
     assert made.last_failure("dark") == "dark at 2.0"
+    load(made, 7, "chat")
+    route = CopyRoute(copy=7, instance_id="a", outstanding_max=1)
+    named = VariantRoutes(name="dark", weight=1.0, strategy="RANDOM", copies=(route,))
+    made.publish(EndpointRoutes(endpoint="shop", variants=(), shadows=(named,)))
+    assert made.copies[7].routed, "it may have requests, so it is drained before it ends"
 
 
 # pools

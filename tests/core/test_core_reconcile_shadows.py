@@ -98,11 +98,17 @@ def test_a_shadow_that_can_not_load_is_tried_for_ever_and_its_endpoint_stays_in_
     )
 
 
-def test_production_is_replaced_before_a_shadow_is() -> None:
-    assert decide(SERVE, observed(published=known()), now=0.0).actions == (
-        StartInstance("blue", 1, 0, "variant-count"),
-        StartInstance("dark", 1, 0, "variant-count"),
-    )
+def test_a_shadow_takes_no_room_while_production_lacks_an_instance() -> None:
+    """On a machine that has room for one of them, a shadow that waits for room would take that of a
+    production instance that died, and keep it. What the shadow has already stays."""
+    blue = StartInstance("blue", 1, 0, "variant-count")
+    assert decide(SERVE, observed(published=known()), now=0.0).actions == (blue,)
+    for phase in (RUNNING, LOADING):
+        begun = observed(seen("a", phase), published=known())
+        actions = decide(SERVE, begun, now=1.0).actions
+        assert not [one for one in actions if isinstance(one, StartInstance)]
+    left = observed(dark("d", READY, copy=2), published=known(shadow=((2, "d"),)))
+    assert decide(SERVE, left, now=2.0).actions == (blue,)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from typing import Any
 
 import orjson
 import pytest
-from tests.kit.gateway import Bench, Recording, reply, routes
+from tests.kit.gateway import Bench, Recording, reply, routes, run
 
 from penstock.core.deployment.deployment import CaptureSpec, EndpointRoutes
 from penstock.core.request.mirroring import MirrorSpec
@@ -97,6 +97,9 @@ def test_it_is_counted_under_the_shadows_name_and_nowhere_else() -> None:
     before = bench.dispatcher.snapshot()["endpoints"]["echo"]
     assert before["in_flight"] == bench.dispatcher.in_flight == 0
     assert bench.under_way() == {"in_flight": 1, "bytes": 4}
+    shadow = bench.dispatcher.table.endpoints["echo"].shadow
+    assert shadow is not None
+    assert shadow.entry.in_flight == 1
     bench.timers.advance(0.5)
     bench.shadow.reply(b"other")
     assert bench.counted("AllTraffic") == production
@@ -202,6 +205,16 @@ def test_what_happens_to_a_copy_is_the_shadows_alone(
     bench.call()  # the endpoint goes on
 
 
+def test_a_copy_has_as_much_time_as_its_request_had() -> None:
+    bench = ShadowBench()
+    bench.call(deadline_s=1.0)
+    (copy,) = bench.mirrored()
+    bench.timers.advance(0.9)
+    assert bench.shadow.cancelled == []
+    bench.timers.advance(0.2)
+    assert bench.shadow.cancelled == [copy]
+
+
 def failed(error: PenstockError) -> frames.Reply:
     return reply(orjson.dumps(error.to_dict()))
 
@@ -215,6 +228,18 @@ def test_a_shadow_that_is_full_is_not_waited_for() -> None:
     bench.shadow.reply()
     bench.call()
     assert bench.outcomes()[-1] == "mirrored"
+
+
+def test_queues_of_a_shadows_copies_are_not_balanced() -> None:
+    bench = ShadowBench()
+    for _ in range(4):
+        bench.call()
+    bench.dispatcher.publish(shadowed(2, 3))
+    bench.connect("i3")
+    bench.dispatcher.on_event("i3", {"event": "copy-ready", "copy": 3})
+    bench.dispatcher.on_unusable("i3", [])
+    assert bench.shadow.told == []
+    assert len(bench.shadow.sent) == 4
 
 
 def test_without_a_copy_that_lives_copies_are_dropped() -> None:
@@ -324,7 +349,7 @@ def test_a_process_that_stops_cancels_copies_and_makes_no_more() -> None:
         bench.dispatcher.written(last)
         return await waiting
 
-    assert asyncio.run(stop())
+    assert run(stop)
     assert told.told == [("reply", b"answer")]
     assert bench.shadow.cancelled == [copy]
     assert bench.outcomes() == ["mirrored"]
@@ -352,6 +377,7 @@ def test_a_shadow_that_leaves_the_routes_drains_and_its_books_stay_right() -> No
     bench.dispatcher.publish(shadowed(2))
     bench.call()
     bench.dispatcher.withdraw("echo")
+    assert bench.dispatcher.outstanding(2) == 0, "it drains"
     bench.shadow.reply()
     bench.dispatcher.publish(shadowed(2))
     assert bench.under_way() == {"in_flight": 0, "bytes": 0}

@@ -24,13 +24,13 @@ def model_fn(model_dir):
     return None
 
 def transform_fn(model, body, content_type, accept):
-    if body == b'"slow"':
+    if "slow" in body:
         time.sleep(1.0)
-    if body == b'"raise"':
+    if "raise" in body:
         raise RuntimeError("dark")
-    if body == b'"die"':
+    if "die" in body:
         os._exit(1)
-    return b'"dark"', content_type
+    return '"dark"', content_type
 """
 UNLOADABLE = """
 def model_fn(model_dir):

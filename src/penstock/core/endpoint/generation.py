@@ -32,6 +32,7 @@ from penstock.core.deployment.endpoint_state import (
     DrainCopy,
     EndpointObserved,
     InstanceObserved,
+    StartInstance,
     UnloadCopy,
 )
 from penstock.core.deployment.slot_retries import ReconcileSpec, earliest
@@ -93,11 +94,17 @@ class GenerationObserved:
         """Whether these counts are reached: (variant, component), "" for instances."""
         return all(self._reaches(desired, counts) for desired in self.specs)
 
+    def is_whole(self, desired: VariantCapacitySpec) -> bool:
+        """Whether one variant has all its instances and copies."""
+        return self._running(desired) >= desired.instances and self.reaches_copies(desired)
+
     def _reaches(self, desired: VariantCapacitySpec, counts: Collection[tuple[str, str]]) -> bool:
-        running = sum(one.phase == RUNNING for one in self.instances[desired.name])
-        if running < desired.instances and (desired.name, "") in counts:
+        if self._running(desired) < desired.instances and (desired.name, "") in counts:
             return False
         return self.reaches_copies(desired, counts)
+
+    def _running(self, desired: VariantCapacitySpec) -> int:
+        return sum(one.phase == RUNNING for one in self.instances[desired.name])
 
     def reaches_copies(
         self, desired: VariantCapacitySpec, counts: Collection[tuple[str, str]] | None = None
@@ -125,8 +132,9 @@ def keep_up(
 ) -> GenerationObserved:
     """Starts and loads what is missing.
 
-    Shadow variants start once their generation serves: so they never take the room that its
-    production variants need, and no failure of theirs belongs to its rollout.
+    Instances of shadow variants start once their generation serves, and only while its production
+    variants lack none: so they never take the room that these need, and no failure of theirs
+    belongs to a rollout.
 
     Args:
         deployment: the generation.
@@ -162,6 +170,7 @@ def keep_up(
     for desired in turn.held.specs:
         follows = variants[desired.name].managed is not None and not first
         turn.keep(desired, COPIES_NEED_MORE if follows else start_reason)
+    turn.let_production_first()
     for component in wanted:
         if component.base:
             turn.adapt(component, riding, deployment.generation)
@@ -216,6 +225,17 @@ class _GenerationTurn:
         self.wake(instances.next_deadline, copies.next_deadline)
         if held.releases.get(desired.name) == CONSOLIDATED and not held.reaches_copies(desired):
             self._hold_back(desired)
+
+    def let_production_first(self) -> None:
+        """Starts no instance of a shadow variant while production lacks any."""
+        held = self.held
+        if all(held.is_whole(one) for one in held.specs if one.name not in held.shadows):
+            return
+        held.actions = [
+            one
+            for one in held.actions
+            if not (isinstance(one, StartInstance) and one.variant in held.shadows)
+        ]
 
     def adapt(
         self, adapter: ComponentSpec, riding: Collection[CopyObserved], generation: int

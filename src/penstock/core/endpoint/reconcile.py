@@ -30,6 +30,10 @@ The life of an endpoint:
 Inference components start once the first generation of their endpoint is in service. A new
 generation takes over when their copies are ready on it too.
 
+A shadow variant starts once its generation is in service and production lacks nothing. It is kept
+like any other variant, but nothing waits for it: no status, update or count depends on it, and no
+failure of it is final.
+
 After a restart of the server nothing is observed yet, and the same rules start everything again. An
 endpoint found Updating goes straight to its target generation: old copies are kept up only where
 they have been observed, so a machine that has room for one generation is enough. Until the switch

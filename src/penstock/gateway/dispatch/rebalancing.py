@@ -70,8 +70,10 @@ class Rebalancing:
         found: dict[tuple[str, Group], tuple[Endpoint, Group]] = {}
         for copy in self._table.copies_on(instance_id):
             place = self._table.place_of(copy)
-            group = place[0].router.group_of(copy) if place is not None else None
-            if place is not None and group is not None:
+            if place is None or self._table.endpoints.get(place[0].name) is not place[0]:
+                continue  # a shadow variant's: its requests are tried once, at one copy
+            group = place[0].router.group_of(copy)
+            if group is not None:
                 found[place[0].name, group] = (place[0], group)
         return list(found.values())
 
