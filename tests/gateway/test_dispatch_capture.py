@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import orjson
 import pytest
+from tests.kit.capture_sink import ScriptedSink
 from tests.kit.gateway import Bench, reply, routes
 
 from penstock.core.deployment.deployment import CaptureSpec
@@ -23,34 +24,7 @@ ALL = CaptureSpec(destination_uri="s3://b/p", percentage=100)
 META = frames.encode_reply_meta(frames.ReplyMeta("text/csv"))
 
 
-class Sink:
-    """Keeps what it gets."""
-
-    def __init__(self, bytes_max: int = 1 << 30) -> None:
-        self.records: list[CaptureRecord] = []
-        self.reserved = 0
-        self.bytes_max = bytes_max
-        self.broken = False
-
-    def put(self, record: CaptureRecord) -> None:
-        if self.broken:
-            raise RuntimeError("broken")
-        self.records.append(record)
-
-    def reserve(self, size: int) -> bool:
-        if self.reserved + size > self.bytes_max:
-            return False
-        self.reserved += size
-        return True
-
-    def release(self, size: int) -> None:
-        self.reserved -= size
-
-    def bodies(self) -> list[tuple[bytes | None, tuple[bytes, ...] | None]]:
-        return [(one.request, one.answer) for one in self.records]
-
-
-def bench(sink: Sink, spec: CaptureSpec | None = ALL) -> Bench:
+def bench(sink: ScriptedSink, spec: CaptureSpec | None = ALL) -> Bench:
     made = Bench(1, captures=Captures(sink, random.Random(7)))
     made.dispatcher.publish(replace(routes(1), capture=spec))
     return made
@@ -65,7 +39,7 @@ def stream(made: Bench, *parts: bytes) -> Invocation:
 
 def test_a_call_is_a_record_once_it_is_answered() -> None:
     """The door lets go of the body with the answer; the record still has it."""
-    sink = Sink()
+    sink = ScriptedSink()
     made = bench(sink)
     invocation, recording = made.invoke(body=b"rows")
     seen: list[int] = []
@@ -84,7 +58,7 @@ def test_a_call_is_a_record_once_it_is_answered() -> None:
 
 
 def test_only_the_wanted_halves_and_the_wanted_share_are_captured() -> None:
-    sink = Sink()
+    sink = ScriptedSink()
     for spec, captured in (
         (replace(ALL, outputs=False), (b"body", None)),
         (replace(ALL, inputs=False), (None, (b"answer",))),
@@ -103,7 +77,7 @@ def test_only_the_wanted_halves_and_the_wanted_share_are_captured() -> None:
 
 
 def test_an_endpoint_without_capture_draws_no_number() -> None:
-    sink = Sink()
+    sink = ScriptedSink()
     made = bench(sink, None)
     made.dispatcher._captures._rng = None  # type: ignore[union-attr, assignment]
     made.invoke()
@@ -115,7 +89,7 @@ def test_an_endpoint_without_capture_draws_no_number() -> None:
     "error", [ModelError("no", "No.", original_status=400), InternalError("bug", "B.")]
 )
 def test_calls_that_fail_are_not_captured(error: PenstockError) -> None:
-    sink = Sink()
+    sink = ScriptedSink()
     made = bench(sink)
     invocation, recording = made.invoke()
     made.link(1).events.on_error(invocation, reply(orjson.dumps(error.to_dict())))
@@ -124,7 +98,7 @@ def test_calls_that_fail_are_not_captured(error: PenstockError) -> None:
 
 
 def test_a_call_whose_answer_the_door_refuses_is_not_captured() -> None:
-    sink = Sink()
+    sink = ScriptedSink()
     made = bench(sink)
     invocation, recording = made.invoke()
 
@@ -137,7 +111,7 @@ def test_a_call_whose_answer_the_door_refuses_is_not_captured() -> None:
 
 
 def test_a_sink_that_fails_does_not_harm_the_call() -> None:
-    sink = Sink()
+    sink = ScriptedSink()
     sink.broken = True
     made = bench(sink)
     _, recording = made.invoke()
@@ -146,7 +120,7 @@ def test_a_sink_that_fails_does_not_harm_the_call() -> None:
 
 
 def test_a_stream_is_captured_as_its_parts_in_a_row() -> None:
-    sink = Sink()
+    sink = ScriptedSink()
     made = bench(sink)
     invocation = stream(made, b"one", b"two")
     assert (sink.reserved, sink.records) == (6, [])
@@ -160,7 +134,7 @@ def test_a_stream_is_captured_as_its_parts_in_a_row() -> None:
 
 
 def test_a_stream_without_parts_is_captured_too() -> None:
-    sink = Sink()
+    sink = ScriptedSink()
     made = bench(sink)
     invocation = stream(made)
     made.link(1).events.on_end(invocation, reply(b"", META))
@@ -171,7 +145,7 @@ def test_of_a_stream_that_is_too_long_only_the_request_is_captured(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(capture_records, "STREAM_BYTES_MAX", 5)
-    for sink in (Sink(), Sink(bytes_max=3)):
+    for sink in (ScriptedSink(), ScriptedSink(bytes_max=3)):
         for spec, captured in ((ALL, [(b"body", None)]), (replace(ALL, inputs=False), [])):
             sink.records.clear()
             made = bench(sink, spec)
@@ -187,7 +161,7 @@ def test_the_room_of_a_stream_is_that_of_the_parts_that_it_keeps(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(capture_records, "STREAM_BYTES_MAX", 5)
-    sink = Sink()
+    sink = ScriptedSink()
     captures = Captures(sink, random.Random(7))
     record = CaptureRecord(ALL, "echo", "blue", VariantRecorder("echo", "blue"), b"", b"", b"in")
     kept = captures.stream(record)
@@ -208,7 +182,7 @@ def test_the_room_of_a_stream_is_that_of_the_parts_that_it_keeps(
 
 
 def test_a_stream_that_breaks_or_whose_client_goes_gives_its_room_back() -> None:
-    sink = Sink()
+    sink = ScriptedSink()
     made = bench(sink)
     invocation = stream(made, b"one")
     made.dispatcher.cancel(invocation)

@@ -10,13 +10,14 @@ from typing import Any
 
 import orjson
 import pytest
+from tests.kit.capture_sink import ScriptedSink
 from tests.kit.gateway import Bench, Recording, reply, routes, run
 
 from penstock.core.deployment.deployment import CaptureSpec, EndpointRoutes
 from penstock.core.request.mirroring import MirrorSpec
 from penstock.errors import ModelError, NotNowError, PenstockError
 from penstock.gateway.dispatch import endpoint_table
-from penstock.gateway.dispatch.capture import CaptureRecord, Captures
+from penstock.gateway.dispatch.capture import Captures
 from penstock.gateway.dispatch.invocation import Affinity, Invocation
 from penstock.gateway.dispatch.recording import SIZE, mirror_number
 from penstock.gateway.dispatch.streaming import StreamObserved
@@ -383,25 +384,8 @@ def test_a_shadow_that_leaves_the_routes_drains_and_its_books_stay_right() -> No
     assert bench.under_way() == {"in_flight": 0, "bytes": 0}
 
 
-class Sink:
-    def __init__(self) -> None:
-        self.records: list[CaptureRecord] = []
-
-    def put(self, record: CaptureRecord) -> None:
-        self.records.append(record)
-
-    def reserve(self, size: int) -> bool:
-        return True
-
-    def release(self, size: int) -> None:
-        return
-
-    def snapshot(self) -> dict[str, Any]:
-        return {}
-
-
 def test_the_shadows_calls_are_captured_under_its_name() -> None:
-    sink = Sink()
+    sink = ScriptedSink()
     bench = ShadowBench(captures=Captures(sink, random.Random(1)))
     spec = CaptureSpec(destination_uri="file:///captured", percentage=100)
     bench.dispatcher.publish(replace(shadowed(2), capture=spec))
