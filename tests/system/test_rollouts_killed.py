@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 from botocore.config import Config
 from tests.kit.polling import wait_until
-from tests.kit.processes import alive
+from tests.kit.processes import runs
 from tests.kit.python_models import python_model
 from tests.kit.repeating import Repeating
 from tests.kit.servers import Server, up
@@ -120,7 +120,7 @@ class RolloutNemesis:
             pid = self._chance.choice(list(tree_pids(pid)))
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
-        wait_until(lambda: not alive(pid), f"the end of {pid}", 30)
+        wait_until(lambda: not runs(pid), f"the end of {pid}", 30)
 
 
 def test_each_rollout_ends_at_one_model_whoever_is_killed(tmp_path: Path) -> None:
