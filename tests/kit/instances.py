@@ -25,7 +25,7 @@ class FrameClient:
     def __init__(self, path: str) -> None:
         self.socket = socket.socket(socket.AF_UNIX)
         self.socket.connect(path)
-        self.socket.settimeout(30.0)
+        self.socket.settimeout(120.0)  # an older machine loads PyTorch for half a minute
         self.decoder = frames.FrameDecoder()
         self.answers: dict[int, frames.Frame] = {}
         self.events: list[dict[str, Any]] = []
