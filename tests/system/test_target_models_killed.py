@@ -53,7 +53,10 @@ def kill_a_load(server: Server, kills: Counter[str]) -> None:
     def victim() -> tuple[int, set[str]] | None:
         on_their_way = loading(server)
         [copy] = server.copies("many")
-        workers = server.get(f"/admin/endpoints/many/copies/{copy['copy']}")["workers"]["workers"]
+        told = server.get(f"/admin/endpoints/many/copies/{copy['copy']}")
+        if "workers" not in told:  # its instance has only just begun
+            return None
+        workers = told["workers"]["workers"]
         for worker in workers.values():
             here = on_their_way.intersection(worker["models"])
             if here and worker["pid"] and all(kills[model] < 2 for model in here):
