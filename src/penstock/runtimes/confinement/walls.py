@@ -119,9 +119,10 @@ def around_program(context: LoadContext, scratch: Path) -> Walls | None:
     """For a program that is not the artifact's, with the artifact's data; None: no walls."""
     if not _wanted(context):
         return _network_alone(context)
+    ours = own_packages_dirs()  # made before what is everywhere is listed
     everywhere = everything_but(map(str, context.private_dirs))
     return Walls(
-        (str(context.model_dir), *_environment(context)),
+        (str(context.model_dir), *ours, *_environment(context)),
         (*everywhere, str(scratch)),
         _OF_OTHERS,
         network=not context.network_isolated,
