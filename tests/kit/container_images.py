@@ -33,6 +33,8 @@ _NEEDS = re.compile(r"(/\S+) \(0x")
 #: The engine of all tests of containers; Podman needs no daemon. The variable is the setting of
 #: servers, too: with it, the same tests hold under Docker.
 ENGINE = os.environ.get("PENSTOCK_CONTAINERS_ENGINE", "podman")
+#: An engine that takes longer hangs: Podman does, at the lock of a client that was killed.
+ANSWERS_WITHIN_S = 60
 #: The skip, as tests/conftest.py lists it.
 NO_ENGINE = "no container engine: {}"
 
@@ -50,9 +52,12 @@ def _why_none() -> str:
     """Why the engine can't run a container here; "" = it can. Debian's Podman needs runc."""
     if shutil.which(ENGINE) is None:
         return f"{ENGINE} is missing"
-    tried = subprocess.run([ENGINE, "info"], capture_output=True, text=True, check=False)
-    if tried.returncode:
-        return f"{ENGINE} info says {tried.stderr.strip()[-200:]}"
+    try:
+        engine_says("ps", "--all")
+    except subprocess.CalledProcessError as error:
+        return f"{ENGINE} ps says {error.stderr.strip()[-200:]}"
+    except subprocess.TimeoutExpired:
+        return f"{ENGINE} ps hangs; for Podman, end its processes, then `podman system renumber`"
     try:
         tag = image()
     except subprocess.CalledProcessError as error:
@@ -185,7 +190,7 @@ def containers_of(endpoint: str) -> list[str]:
 
 
 def engine_says(*words: str) -> str:
-    """Raises CalledProcessError."""
+    """Raises CalledProcessError, and TimeoutExpired for an engine that hangs."""
     return subprocess.run(
-        [ENGINE, *words], capture_output=True, text=True, check=True
+        [ENGINE, *words], capture_output=True, text=True, check=True, timeout=ANSWERS_WITHIN_S
     ).stdout.strip()

@@ -9,6 +9,7 @@ import fcntl
 import itertools
 import json
 import os
+import shutil
 import signal
 import time
 from collections.abc import AsyncIterator, Iterator
@@ -248,6 +249,31 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{program.parent}{os.pathsep}{os.environ['PATH']}")
     return "docker"
+
+
+async def test_one_of_an_engine_that_hangs_ends_without_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hangs = tmp_path / "hangs"
+    program = tmp_path / "bin" / "podman"
+    program.parent.mkdir()
+    program.write_text(
+        f'#!/bin/sh\ncase "$1" in kill|rm) test -e "{hangs}" && exec sleep 60;; esac\n'
+        f'exec "{shutil.which(ENGINE)}" "$@"\n'
+    )
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setattr(engines, "ANSWER_S_MAX", 1.0)
+    lines: list[str] = []
+    runtime = await load_payload_runtime(context(tmp_path, log=lines.append), Heard())
+    _, inside = runtime.pids  # type: ignore[attr-defined]
+    hangs.touch()
+    await runtime.close()
+    await until(lambda: not Path(f"/proc/{inside}").exists(), "its process has ended", 30)
+    hangs.unlink()
+    [name] = containers_of(tmp_path.name)
+    assert any(f"rm --force {name}`" in line for line in lines)
+    engine_says("rm", "--force", name)
 
 
 async def test_one_that_can_not_be_entered_is_reached_by_a_port(

@@ -21,6 +21,7 @@ import ctypes
 import json
 import os
 import select
+import shlex
 import signal
 import socket
 import subprocess
@@ -34,7 +35,6 @@ _PR_SET_PDEATHSIG = 1
 _CLONE_NEWUSER, _CLONE_NEWNET = 0x10000000, 0x40000000
 #: Pause before the next look for the container's first process: in a file, or by the engine.
 _LOOK_S_FILE, _LOOK_S_ENGINE = 0.01, 0.05
-_ANSWER_S_MAX = 30.0
 _KILL_AGAIN_S, _KILLS_MAX = 1.0, 30
 #: Exit status for a container that can't be reached.
 _NO_WAY_IN = 125
@@ -54,6 +54,8 @@ class Attendant:
         self._began = _started_at("self")
         self._instance = socket.socket(fileno=job["instance"])
         self._maker = 0  #: process id of the child that makes sockets; 0 = there is none yet
+        self._inside = ""  #: process id of the container's first process, once it is known
+        self._engine_hangs = False
 
     def run(self) -> int:
         client = self._started()
@@ -98,6 +100,7 @@ class Attendant:
             if 0 in readable:  # nobody writes: the instance is gone
                 return self._killed(client)
             if not self._maker and (pid := self._pid()):
+                self._inside = pid
                 if _began_after(self._began, pid):
                     with contextlib.suppress(OSError):  # the instance is gone: soon seen above
                         self._instance.send(json.dumps({"pid": int(pid)}).encode())
@@ -119,11 +122,18 @@ class Attendant:
                 return _NO_WAY_IN
 
     def _killed(self, client: subprocess.Popen[bytes]) -> int:
-        """Tries again, because a container that is made and not started yet can't be killed."""
+        """Tries again, because a container that is made and not started yet can't be killed. One of
+        an engine that hangs (Podman does, at the lock of a client that was killed) ends without it.
+        """
         for _ in range(_KILLS_MAX):
             self._ask("kill", self._name)
+            if self._engine_hangs:
+                break
             with contextlib.suppress(subprocess.TimeoutExpired):
                 return client.wait(_KILL_AGAIN_S)
+        if self._inside and _began_after(self._began, self._inside):
+            with contextlib.suppress(OSError):
+                os.kill(int(self._inside), signal.SIGKILL)
         client.kill()
         return client.wait()
 
@@ -154,16 +164,30 @@ class Attendant:
         )
 
     def _ask(self, *words: str) -> str:
-        with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+        """Its answer; "": it gave none, or hung before, and is not asked again."""
+        if self._engine_hangs:
+            return ""
+        patience_s = self._job["patience_s"]
+        try:
             done = subprocess.run(
                 [self._engine, *words],
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
-                timeout=_ANSWER_S_MAX,
+                timeout=patience_s,
                 check=False,
             )
-            return done.stdout.decode("utf-8", "replace").strip()
-        return ""
+        except OSError:
+            return ""
+        except subprocess.TimeoutExpired:
+            self._engine_hangs = True
+            print(
+                f"penstock: `{self._engine} {shlex.join(words)}` did not answer within "
+                f"{patience_s:g} s, so the container ends without it; once the engine answers, "
+                f"`{self._engine} rm --force {self._name}` removes what is left",
+                flush=True,
+            )
+            return ""
+        return done.stdout.decode("utf-8", "replace").strip()
 
 
 def _socket_maker(pid: str, began: str, instance: socket.socket) -> int:

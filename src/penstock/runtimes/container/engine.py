@@ -1,7 +1,7 @@
 """Podman or Docker by its command line: whether it is there and works, images, what is left over.
 
 Both take the same commands and options for all that is done here. All functions block, and none
-waits longer for an engine than `_ANSWER_S_MAX`.
+waits longer for an engine than `ANSWER_S_MAX`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ ENDPOINT: Final = "penstock.endpoint"  #: label: endpoint and variant
 ATTENDANT: Final = "penstock.attendant"  #: label: the process that removes the container
 
 #: A daemon that starts takes some seconds; one that answers nothing for longer is of no use.
-_ANSWER_S_MAX: Final = 30.0
+ANSWER_S_MAX: Final = 30.0
 #: What can be limited -> its name in what Docker says of itself.
 _DOCKERS: Final = {"memory": "MemoryLimit", "pids": "PidsLimit"}
 _LOOK_S_MAX: Final = 10.0  #: for whether it works at all: a server that ends waits for that
@@ -189,7 +189,7 @@ def started_at(pid: int) -> str:
     return stat.rpartition(")")[2].split()[19]  # the name before it may hold spaces
 
 
-def _ask(argv: Sequence[str], *, s_max: float = _ANSWER_S_MAX) -> _EngineAnswer:
+def _ask(argv: Sequence[str], *, s_max: float = ANSWER_S_MAX) -> _EngineAnswer:
     try:
         done = subprocess.run(
             argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=s_max, check=False

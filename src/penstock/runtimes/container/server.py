@@ -167,6 +167,7 @@ class ContainerServer(ForeignServer):
             "passed": passed,
             "instance": theirs.fileno(),
             "published": bool(spec.port),
+            "patience_s": engine.ANSWER_S_MAX,
             "pid_file": str(self._scratch / "pid") if self._scratch is not None else "",
             "out_of_memory": f"penstock: {limit}",
         }
