@@ -335,9 +335,10 @@ def asked_of(
     if raw_path == b"/metrics":
         return AccessRequest(grants.READ_METRICS)
     if raw_path.startswith(_ADMIN_ENDPOINTS):
-        name = raw_path[len(_ADMIN_ENDPOINTS) :].partition(b"/")[0]
+        name, _, rest = raw_path[len(_ADMIN_ENDPOINTS) :].partition(b"/")
+        changes = grants.CHANGE_ROLLOUT if _is_rollout(rest) else grants.LOAD_TARGET_MODEL
         reads = method in ("GET", "HEAD")
-        return AccessRequest(grants.READ_STATUS if reads else grants.LOAD_TARGET_MODEL, _text(name))
+        return AccessRequest(grants.READ_STATUS if reads else changes, _text(name))
     if raw_path.startswith(_ADMIN):
         reads = method in ("GET", "HEAD")
         return AccessRequest(grants.READ_STATUS if reads else grants.CHANGE_SCHEDULES)
@@ -345,6 +346,10 @@ def asked_of(
         reads = method in ("GET", "HEAD")
         return AccessRequest(grants.READ_STATUS if reads else grants.CHANGE_TRAFFIC)
     return AccessRequest(grants.UNKNOWN)
+
+
+def _is_rollout(rest: bytes) -> bool:
+    return rest == b"rollout" or rest.startswith(b"rollout/")
 
 
 def endpoint_in(

@@ -11,7 +11,17 @@ from penstock import __version__
 from penstock.cli import cost, options, output, settings
 from penstock.cli.artifacts import compile as compile_command
 from penstock.cli.artifacts import package, tune
-from penstock.cli.endpoints import apply, deploy, describe, explain, init, invoke, models, status
+from penstock.cli.endpoints import (
+    apply,
+    deploy,
+    describe,
+    explain,
+    init,
+    invoke,
+    models,
+    rollout,
+    status,
+)
 from penstock.cli.jobs import jobs, schedule
 from penstock.cli.server import keys, logs, orchestrator, traffic, up
 from penstock.errors import CallerError, PenstockError
@@ -67,6 +77,7 @@ app.add_typer(schedule.app, name="schedule", help="Transform jobs that begin by 
 app.add_typer(explain.app, name="explain", help="Why a request, or a target model, is as it is.")
 options.command(app, "cost")(cost.cost)
 app.add_typer(explain.scaling_app, name="scaling", help="Auto scaling: what was decided, and why.")
+app.add_typer(rollout.app, name="rollout", help="How a new generation takes over; orders to it.")
 app.add_typer(traffic.app, name="traffic", help="Traffic between regions: who gets how much.")
 app.add_typer(keys.app, name="keys", help="Access keys of this server.")
 app.add_typer(settings.app, name="config", help="Settings, and where they come from.")

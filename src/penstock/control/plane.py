@@ -27,7 +27,7 @@ from penstock.control.instances.ledger import Activity, EndpointLedger
 from penstock.control.instances.under_way import Elsewhere, OperationSettings
 from penstock.control.ports import ModelCounted, RoutePublisher, WaitingObserved
 from penstock.control.reconcile.hosted import HostedObserved, seen_of
-from penstock.control.reconcile.reconciler import ReconcilerDriver
+from penstock.control.reconcile.reconciler import Compared, ReconcilerDriver
 from penstock.control.reconcile.views import InstanceView, instance_view
 from penstock.control.state_dir import StateDirLock, make_private
 from penstock.control.store.store import Store
@@ -38,6 +38,7 @@ from penstock.core.deployment.deployment import DeploymentSpec
 from penstock.core.deployment.slot_retries import ReconcileSpec
 from penstock.core.endpoint.ready_times import ReadyTimes
 from penstock.core.resources import ComputeResources
+from penstock.core.rollout.agreement import AgreementCounts, AgreementSpec
 from penstock.errors import CallerError, NotNowError, PenstockError
 from penstock.fleet.base import Fleet, PlatformAccess, SpareObserved
 from penstock.fleet.catalogue import InstanceCatalogue
@@ -72,6 +73,7 @@ class ControlPlane:
         gateway_pids: Callable[[], Sequence[int]] | None = None,
         term: Term | None = None,
         database_called: Callable[[float, str], None] = lambda took_s, failure: None,
+        compared: Compared = lambda endpoint, rollout: {},
     ) -> None:
         """`fleet` may be a function that makes it; it is called once the state directory is locked.
 
@@ -80,7 +82,7 @@ class ControlPlane:
         settings for instances on other machines. `gateway_pids`: processes that connect to
         instances, besides this one.
         `term`: the term of a server that leads others on one database; that server holds the state
-        directory's lock. `database_called`: see `StoreThread`.
+        directory's lock. `database_called`: see `StoreThread`; `compared`: see the reconciler.
         """
         self._config = config
         self._fleet = fleet
@@ -91,6 +93,7 @@ class ControlPlane:
         self._model_counted = model_counted
         self._elsewhere = elsewhere or Elsewhere()
         self._gateway_pids = gateway_pids
+        self._compared = compared
         self._log_dir = config.state_dir / "logs"
         self._lock: StateDirLock | None = None
         self._reconciler: ReconcilerDriver | None = None
@@ -171,6 +174,7 @@ class ControlPlane:
                 model_counted=self._model_counted,
                 ready_times_file=state_dir / "ready-times.json",
                 alarm_states=_alarm_states,
+                compared=self._compared,
             )
             await self._reconciler.start()
         except BaseException:
@@ -297,6 +301,17 @@ class ControlPlane:
         """What was done for an endpoint since this server started, and why; oldest first."""
         ledger = self._ledger(endpoint)
         return list(ledger.activities) if ledger is not None else []
+
+    def wall(self) -> float:
+        """s since the epoch."""
+        return self._clock.wall()
+
+    def last_agreement(self, endpoint: str) -> tuple[AgreementSpec, AgreementCounts] | None:
+        """What the endpoint's latest rollout with an agreement is or was held to, and what was
+        found; None: there was none since this server began."""
+        if self._reconciler is None:
+            return None
+        return self._reconciler.last_agreement(endpoint)
 
     def instances(self, endpoint: str) -> list[InstanceView]:
         """The endpoint's instances as they are now."""

@@ -112,6 +112,7 @@ class ControlSide:
             machine=machine,
             elsewhere=elsewhere,
             database_called=registry.work.database_called,
+            compared=registry.compared,
         )
         artifacts = ArtifactSettings.from_config(config)
         self._places = NamedPlaces(artifacts)

@@ -28,6 +28,7 @@ from penstock.core.deployment.endpoint_state import (
 )
 from penstock.core.deployment.slot_retries import ReconcileSpec, failure_count
 from penstock.core.endpoint import instance_pools
+from penstock.core.rollout.agreement import AgreementCounts
 
 _log = logging.getLogger(__name__)
 
@@ -254,9 +255,10 @@ class EndpointLedger:
         self,
         outstanding: Callable[[int], int] = lambda copy: 0,
         alarms: Mapping[str, str] | None = None,
+        agreement: AgreementCounts | None = None,
     ) -> EndpointObserved:
         """`outstanding`: copy -> its requests in flight now; `alarms`: name -> state, of those that
-        its rollout watches."""
+        its rollout watches; `agreement`: what its rollout's comparisons found."""
         return EndpointObserved(
             instances=tuple(entry.observed() for entry in self.instances.values()),
             copies=tuple(
@@ -268,6 +270,7 @@ class EndpointLedger:
             released=tuple(self.released.items()),
             shortages=tuple(self._shortages.values()),
             alarms=alarms or {},
+            agreement=agreement,
         )
 
     def _type_of(self, instance_id: str) -> str:

@@ -205,7 +205,8 @@ def told(action: Action) -> tuple[str, str, str]:
             return f"status {status}", action.reason, action.failure_reason
         case SetRollout(progress=progress):
             what = f"rollout {progress.stage}: {progress.share:.0%} of the traffic"
-            return what, action.reason, f"generation {action.generation}"
+            of = f"generation {action.generation}"
+            return what, action.reason, f"{of}: {action.why}" if action.why else of
         case SetComponent(component=component, status=status):
             return f"component {component} {status}", action.reason, action.failure_reason
         case ForgetComponent(component=component):

@@ -56,6 +56,7 @@ from penstock.core.deployment.endpoint_state import (
 from penstock.core.deployment.slot_retries import ReconcileSpec
 from penstock.core.endpoint.ready_times import ReadyTimes
 from penstock.core.endpoint.reconcile import decide
+from penstock.core.rollout.agreement import AgreementCounts, AgreementSpec
 from penstock.durable_files import replace_file
 from penstock.errors import PenstockError
 from penstock.fleet.base import Fleet
@@ -67,6 +68,10 @@ _log = logging.getLogger(__name__)
 
 #: Called with the store and names of alarms: the states of those that exist.
 AlarmStates = Callable[[Store, Sequence[str]], Mapping[str, str]]
+
+#: Called with an endpoint and the number of a rollout: outcome -> pairs of answers since this
+#: server began, as in `core/rollout/agreement.py`.
+Compared = Callable[[str, int], Mapping[str, int]]
 
 _RETRY_S: Final = 1.0  #: pause after the database could not be written, in s
 _BUG_RETRY_S: Final = 5.0  #: pause of an endpoint after a bug of ours, in s; other endpoints go on
@@ -93,14 +98,18 @@ class ReconcilerDriver:
         model_counted: ModelCounted = lambda *counted: None,
         ready_times_file: Path | None = None,
         alarm_states: AlarmStates = lambda store, names: {},
+        compared: Compared = lambda endpoint, rollout: {},
     ) -> None:
         """`available_bytes`: the machine's free memory now; None = not known. `alarm_states`: name
-        -> state of those alarms that exist."""
+        -> state of those alarms that exist. `compared`: see `Compared`."""
         self._database = database
         self._publisher = publisher
         self._clock = clock
         self._spec = spec or ReconcileSpec()
         self._alarm_states = alarm_states
+        self._compared = compared
+        #: endpoint -> its latest rollout with an agreement: that, and the rollout's number
+        self._agreements: dict[str, tuple[AgreementSpec, int]] = {}
         self._housekeeping = housekeeping
         self._log_dir = settings.log_dir
         self.ready_times = ReadyTimes()
@@ -275,7 +284,9 @@ class ReconcilerDriver:
             alarms = await self._alarms(ledger.desired)
             decision = decide(
                 ledger.desired,
-                ledger.observed(self._publisher.outstanding, alarms),
+                ledger.observed(
+                    self._publisher.outstanding, alarms, self.agreement(ledger.desired)
+                ),
                 now=self._clock.monotonic(),
                 spec=self._spec,
                 wall=self._clock.wall(),
@@ -299,6 +310,23 @@ class ReconcilerDriver:
         policy = desired.target.rollout if desired.target is not None else None
         names = policy.alarms if policy is not None else ()
         return await self._database.call(self._alarm_states, names) if names else {}
+
+    def agreement(self, desired: EndpointSpec) -> AgreementCounts | None:
+        """What comparisons found in the rollout under way; None: it has no agreement."""
+        policy = desired.target.rollout if desired.target is not None else None
+        if policy is None or policy.agreement is None or desired.progress is None:
+            return None
+        number = desired.progress.number
+        self._agreements[desired.endpoint.lower()] = policy.agreement, number
+        return AgreementCounts.of(self._compared(desired.endpoint, number))
+
+    def last_agreement(self, endpoint: str) -> tuple[AgreementSpec, AgreementCounts] | None:
+        """What the latest rollout with an agreement was held to, and what was found; None: there
+        was none since this server began."""
+        found = self._agreements.get(endpoint.lower())
+        if found is None:
+            return None
+        return found[0], AgreementCounts.of(self._compared(endpoint, found[1]))
 
     async def _read(self, key: str) -> None:
         ledger = self._ledgers.get(key)
@@ -377,6 +405,7 @@ class ReconcilerDriver:
                 if key not in self.hosted:
                     await self._database.call(Store.finish_delete, ledger.desired.endpoint)
                 del self._ledgers[key]
+                self._agreements.pop(key, None)
                 self.ready_times.forget(key)
                 self.hosted.forget(key)
 

@@ -220,6 +220,18 @@ class EndpointBusy(CallerError):
         self.endpoint_status = status
 
 
+class RolloutSettled(CallerError):
+    """There is no rollout to which anything could be ordered."""
+
+    def __init__(self, name: str, why: str) -> None:
+        super().__init__(
+            "rollout-settled",
+            f"the rollout of endpoint {name!r} can't be changed: {why}",
+            hint=f"`penstock rollout show {name}` shows what it is.",
+            status=409,
+        )
+
+
 class ComponentBusy(CallerError):
     """The inference component's status does not allow the change."""
 

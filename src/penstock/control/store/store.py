@@ -29,11 +29,12 @@ from penstock.control.store.records import (
     ListQuery,
     Page,
     ResourceRecord,
+    RolloutSettled,
     UnknownVariant,
 )
 from penstock.core.deployment.deployment import DeploymentSpec, VariantSpec
 from penstock.core.deployment.endpoint_state import CREATING, DELETING, UPDATING, SetComponent
-from penstock.core.rollout.policy import RolloutProgress
+from penstock.core.rollout.policy import RESUME, ROLLING_BACK, TERMINATING, RolloutProgress
 from penstock.metrics.item_failures import readable
 
 P = ParamSpec("P")
@@ -331,8 +332,32 @@ class Store(DatabaseConnection):
             if row is None:
                 return None
             if row["status"] != DELETING and row["target_generation"] == generation:
-                rows.put_progress(db, row["key"], generation, progress)
+                before = rows.endpoint(db, endpoint).progress
+                order = before.order if before is not None else ""  # it may be new
+                rows.put_progress(db, row["key"], generation, replace(progress, order=order))
                 rows.update_endpoint(db, row["key"], {"modified": now})
+            return rows.endpoint(db, endpoint)
+
+    def order_rollout(self, endpoint: str, order: str, *, now: float) -> EndpointRecord:
+        """Writes what an operator ordered for the rollout under way.
+
+        Raises:
+            NotFound: there is no such endpoint.
+            RolloutSettled: no rollout is under way, or its end is decided.
+        """
+        with self.begin() as db:
+            record = rows.endpoint(db, endpoint)
+            target, progress = record.target, record.progress
+            if target is None or progress is None:
+                raise RolloutSettled(record.name, "no rollout is under way")
+            if progress.stage in (TERMINATING, ROLLING_BACK):
+                ends = "new" if progress.stage == TERMINATING else "old"
+                raise RolloutSettled(record.name, f"it ends at the {ends} generation already")
+            kept = "" if order == RESUME else order
+            row = rows.find(db, ENDPOINT, endpoint)
+            assert row is not None
+            rows.put_progress(db, row["key"], target.generation, replace(progress, order=kept))
+            rows.update_endpoint(db, row["key"], {"modified": now})
             return rows.endpoint(db, endpoint)
 
     # Inference components; `control/store/components.py` says what each step does and raises

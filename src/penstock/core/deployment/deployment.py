@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
+from penstock.core.rollout.agreement import AgreementSpec
 from penstock.core.rollout.policy import RolloutPolicy
 
 RANDOM = "RANDOM"
@@ -271,6 +272,15 @@ class VariantRoutes:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ComparedRoutes:
+    """Two generations of an endpoint whose answers are compared. A gateway copies requests that one
+    has answered to the other. The incoming one is held to the agreement."""
+
+    rollout: int  #: its number, as `RolloutProgress.number`
+    spec: AgreementSpec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EndpointRoutes:
     """Everything that a gateway knows of an endpoint. Publishing it again replaces all of it."""
 
@@ -284,6 +294,7 @@ class EndpointRoutes:
     #: of shadow variants, apart from the others: no caller's request is ever routed to them. Their
     #: weight is the share of the requests that is copied to them, 0 to 1
     shadows: tuple[VariantRoutes, ...] = ()
+    compared: ComparedRoutes | None = None  #: None: no rollout with an agreement is under way
 
     @property
     def hosted(self) -> tuple[VariantRoutes, ...]:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from penstock.core.deployment.capacity_spec import WHOLE_INSTANCE, ComponentSpec, CopySpec
 from penstock.core.deployment.deployment import DeploymentSpec, EndpointRoutes
 from penstock.core.resources import NO_RESOURCES, ComputeResources
+from penstock.core.rollout.agreement import AgreementCounts
 from penstock.core.rollout.policy import RolloutProgress
 
 CREATING = "Creating"
@@ -167,6 +168,7 @@ class EndpointObserved:
     released: tuple[tuple[str, float], ...] = ()
     shortages: tuple[PoolShortage, ...] = ()
     alarms: Mapping[str, str] = field(default_factory=dict)  #: name -> state, of a rollout's alarms
+    agreement: AgreementCounts | None = None  #: of a rollout whose answers are compared
 
     def copies_by_instance(self) -> dict[str, list[CopyObserved]]:
         """Copies in their order, by instance id; instances without a copy have no entry."""
@@ -286,6 +288,7 @@ class SetRollout:
     generation: int
     progress: RolloutProgress
     reason: str  #: as `RolloutStep`'s
+    why: str = ""  #: the same in words, with numbers
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,11 +77,12 @@ from penstock.core.endpoint import capacity, endings, generation, routes
 from penstock.core.endpoint import component_life as life
 from penstock.core.endpoint.generation import GenerationObserved
 from penstock.core.rollout import machine as rollout
+from penstock.core.rollout.agreement import AgreementCounts, judge
 from penstock.core.rollout.machine import RolloutStep
 from penstock.core.rollout.policy import BAKING, RolloutPolicy, rollout_capacity
 
-#: s. How soon an alarm is heard of while a rollout bakes.
-ALARMS_LOOK_S = 1.0
+#: s. How soon an alarm, or what comparisons say, is heard of while a rollout bakes.
+LOOK_S = 1.0
 
 
 def of_rollout(
@@ -247,6 +248,9 @@ class _ReconcileTurn:
             failure=failure.message if failure is not None else "",
             alarms=self._observed.alarms,
             wall=self._wall,
+            verdict=None
+            if policy.agreement is None
+            else judge(policy.agreement, self._observed.agreement or AgreementCounts()),
         )
         if step.roll_back:
             self._give_up(target, active, step.reason, step.roll_back)
@@ -261,13 +265,19 @@ class _ReconcileTurn:
         if share >= 1.0 and (new.serves or not old.serves):
             self._publish(target, new, why)
         elif 0.0 < share < 1.0:
-            incoming = routes.IncomingRoutes(deployment=target, copies=new.copies, share=share)
+            incoming = routes.IncomingRoutes(
+                deployment=target,
+                copies=new.copies,
+                share=share,
+                agreement=policy.agreement,
+                rollout=step.progress.number,
+            )
             self._publish(active, old, why, incoming)
         else:  # also where the new copies have all died, or start again after a restart
             self._publish(active, old, why)
         # Recorded after its routes: whoever reads the record finds it so.
         if step.progress != progress:
-            self.actions.append(SetRollout(target.generation, step.progress, step.reason))
+            self.actions.append(SetRollout(target.generation, step.progress, step.reason, step.why))
         self._wake_for(step, policy)
         self._take_away([new, old], {target.generation, active.generation})
 
@@ -275,8 +285,9 @@ class _ReconcileTurn:
         if step.next_deadline is not None:
             due = self._now + max(step.next_deadline - self._wall, 0.0)
             self.deadline = earliest(self.deadline, due)
-        if policy.alarms and step.progress.stage == BAKING:
-            self.deadline = earliest(self.deadline, self._now + ALARMS_LOOK_S)
+        watched = policy.alarms or policy.agreement is not None
+        if watched and step.progress.stage == BAKING:
+            self.deadline = earliest(self.deadline, self._now + LOOK_S)
 
     def _give_up(
         self, target: DeploymentSpec, active: DeploymentSpec | None, reason: str, why: str

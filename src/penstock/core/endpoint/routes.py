@@ -22,6 +22,7 @@ from dataclasses import dataclass, replace
 
 from penstock.core.deployment.capacity_spec import ComponentSpec, copies_name
 from penstock.core.deployment.deployment import (
+    ComparedRoutes,
     CopyRoute,
     DeploymentSpec,
     EndpointRoutes,
@@ -38,6 +39,7 @@ from penstock.core.deployment.endpoint_state import (
     WithdrawRoutes,
 )
 from penstock.core.request.holding import zero_capacity_of
+from penstock.core.rollout.agreement import AgreementSpec
 
 GENERATION_READY = "generation-ready"
 
@@ -49,6 +51,8 @@ class IncomingRoutes:
     deployment: DeploymentSpec
     copies: Mapping[str, Iterable[CopyObserved]]  #: by variant, in any phase
     share: float  #: its part of the endpoint's traffic, 0 to 1
+    agreement: AgreementSpec | None = None  #: what its answers are held to
+    rollout: int = 0  #: its number, as `RolloutProgress.number`
 
 
 def decide(
@@ -75,7 +79,10 @@ def decide(
     """
     reachable = [one for one in components if one.status not in (DELETING, FAILED)]
     entries = _entries(deployment.variants, copies, reachable)
+    compared = None
     if incoming is not None and incoming.share > 0 and not _take_components(deployment, incoming):
+        if incoming.agreement is not None:
+            compared = ComparedRoutes(rollout=incoming.rollout, spec=incoming.agreement)
         new = _entries(incoming.deployment.variants, incoming.copies)
         entries = _weighed(entries, 1 - incoming.share) + [
             replace(one, incoming=True) for one in _weighed(new, incoming.share)
@@ -88,6 +95,7 @@ def decide(
         served_names=served_names or {},
         capture=deployment.capture if deployment.capture and deployment.capture.captures else None,
         shadows=_shadow_entries(deployment, copies),
+        compared=compared,
     )
     if routes == published:
         return ()

@@ -30,6 +30,7 @@ INVOKE_ENDPOINT: Final = "InvokeEndpoint"  #: every door's way to call a model
 READ_METRICS: Final = "ReadMetrics"  #: /metrics
 READ_STATUS: Final = "ReadStatus"  #: /admin/..., and a region's free room
 CHANGE_TRAFFIC: Final = "ChangeTraffic"  #: change the regions' shares of traffic
+CHANGE_ROLLOUT: Final = "ChangeRollout"  #: pause, resume, promote or abort a rollout under way
 #: make, pause, run or delete schedules, which create jobs
 CHANGE_SCHEDULES: Final = "ChangeSchedules"
 #: vouch for an artifact, so that its pickles are loaded: see `TRUST_VARIABLE`
@@ -44,6 +45,7 @@ _OPERATIONS: Final = {
     INVOKE: (INVOKE_ENDPOINT, SERVER_METADATA, MODEL_METADATA, LIST_SERVED_MODELS),
     OPERATE: (
         *(LOAD_TARGET_MODEL, READ_METRICS, READ_STATUS, CLOUDWATCH_FORM, CHANGE_TRAFFIC),
+        CHANGE_ROLLOUT,
         *(SHARE_MEMORY, CHANGE_LOG),
         # metrics and alarms
         *("PutMetricData", "GetMetricData", "GetMetricStatistics", "ListMetrics"),

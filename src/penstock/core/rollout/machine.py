@@ -12,6 +12,10 @@ ROLLING is created and bakes batch by batch; its old instances end as new ones h
 (`rollout_capacity`), so it terminates at once. On its way back each batch of old instances that is
 ready again takes its traffic from the new ones.
 
+A policy with an agreement (`agreement.py`) gives the new generation everything only once it is
+surely as good as the old one, and then at once; surely worse sends it back. Until then the parts
+below the whole grow as usual. An operator may order a pause, promotion or the way back.
+
 Back to the old generation: an alarm that is in ALARM while it bakes, or `execution_s_max` since the
 rollout began, before it has everything and has baked. An alarm without data, or one that is gone,
 sends nothing back. Failures of the new generation's own instances end it before this is asked
@@ -24,9 +28,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from penstock.core.alarms.spec import ALARM
+from penstock.core.rollout.agreement import AS_GOOD, WORSE, AgreementVerdict
 from penstock.core.rollout.policy import (
+    ABORT,
     BAKING,
     CREATING,
+    PAUSE,
+    PROMOTE,
     ROLLING,
     ROLLING_BACK,
     TERMINATING,
@@ -43,9 +51,10 @@ class RolloutStep:
     progress: RolloutProgress  #: to be recorded, where it differs from before
     complete: bool = False  #: the new generation is the only one from now on
     roll_back: str = ""  #: why all traffic goes back; "" = it does not
-    #: rollout-begins | generation-ready | share-raised | baked | terminated | alarm | timeout |
-    #: generation-failed | share-lowered | rolled-back
+    #: rollout-begins | generation-ready | share-raised | baked | terminated | agreed | promoted |
+    #: alarm | timeout | disagreement | aborted | generation-failed | share-lowered | rolled-back
     reason: str = ""
+    why: str = ""  #: of the reason, in words with numbers
     next_deadline: float | None = None  #: wall clock s at which to decide again without any news
 
 
@@ -59,6 +68,7 @@ def decide(
     failure: str,
     alarms: Mapping[str, str],
     wall: float,
+    verdict: AgreementVerdict | None = None,
 ) -> RolloutStep:
     """
     Args:
@@ -70,12 +80,13 @@ def decide(
         failure: why the new generation can't be; "" = nothing speaks against it.
         alarms: states of alarms by name; those that do not exist are missing.
         wall: s.
+        verdict: of the policy's agreement; None: answers are not compared.
     """
     if progress is not None and progress.stage == ROLLING_BACK:
         return _going_back(policy, progress, instances, old_ready)
     step = _forward(
         policy, progress, instances=instances, ready=ready, failure=failure, alarms=alarms,
-        wall=wall,
+        wall=wall, verdict=verdict,
     )  # fmt: skip
     if step.roll_back and policy.kind == ROLLING and step.progress.share > 0:
         back = replace(step.progress, stage=ROLLING_BACK, since=wall, why=step.roll_back)
@@ -103,6 +114,7 @@ def _forward(
     failure: str,
     alarms: Mapping[str, str],
     wall: float,
+    verdict: AgreementVerdict | None,
 ) -> RolloutStep:
     if progress is None:
         progress = RolloutProgress(stage=CREATING, began=wall, since=wall)
@@ -115,7 +127,11 @@ def _forward(
         if not ready:  # after a restart: what ends must be able to do without the old one
             return RolloutStep(progress=progress)
         return _terminating(policy, progress, wall)
+    if progress.order == ABORT:
+        return _back(progress, "aborted", "an operator ordered it back")
     if progress.stage == BAKING:
+        if verdict is not None and verdict.verdict == WORSE:
+            return _back(progress, "disagreement", verdict.why)
         ringing = [name for name in policy.alarms if alarms.get(name) == ALARM]
         if ringing:
             return _back(progress, "alarm", f"in ALARM: {', '.join(ringing)}")
@@ -124,10 +140,21 @@ def _forward(
         return _back(progress, "timeout", f"not done within {policy.execution_s_max:g} s")
     if not ready:
         return _waiting(policy, progress, wall)
+    if progress.order == PAUSE:
+        return _waiting(policy, progress, wall)
     if progress.stage == CREATING:
         return _raised(policy, progress, shares, wall, "generation-ready")
-    if wall < progress.since + policy.wait_s:
+    agreed = verdict is not None and verdict.verdict == AS_GOOD
+    if agreed or progress.order == PROMOTE:
+        if policy.kind != ROLLING:  # recorded with its reason before it is complete
+            whole = replace(progress, stage=TERMINATING, since=wall, step=len(shares), share=1.0)
+            reason = "promoted" if progress.order == PROMOTE else "agreed"
+            why = verdict.why if verdict is not None else ""
+            return RolloutStep(progress=whole, reason=reason, why=why, next_deadline=wall)
+    elif wall < progress.since + policy.wait_s:
         return _waiting(policy, progress, wall)
+    elif policy.agreement is not None and progress.step == len(shares) - 1:
+        return _waiting(policy, progress, wall)  # until it is sure
     if progress.step < len(shares) and policy.kind == ROLLING:
         return _waiting(policy, replace(progress, stage=CREATING, since=wall), wall, "baked")
     if progress.step < len(shares):

@@ -23,6 +23,8 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from penstock.core.rollout.agreement import AgreementSpec
+
 ALL_AT_ONCE = "ALL_AT_ONCE"
 CANARY = "CANARY"
 LINEAR = "LINEAR"
@@ -36,6 +38,13 @@ CREATING = "creating"  #: the new generation, or its next batch, starts
 BAKING = "baking"  #: the new generation has its share of the traffic, and is watched
 TERMINATING = "terminating"  #: it has all traffic; the old one waits for its end
 ROLLING_BACK = "rolling-back"  #: ROLLING: old instances start again, and get their traffic back
+
+# What an operator may order while it is under way.
+PAUSE = "pause"  #: no further step; alarms and comparisons still send it back
+RESUME = "resume"
+PROMOTE = "promote"  #: everything at once, or batch by batch without waiting
+ABORT = "abort"  #: back
+ORDERS = (PAUSE, RESUME, PROMOTE, ABORT)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +74,7 @@ class RolloutPolicy:
     #: s after which it goes back; 0 = no limit
     execution_s_max: float = 0.0
     alarms: tuple[str, ...] = ()  #: names; one in ALARM while it bakes sends it back
+    agreement: AgreementSpec | None = None  #: what its answers are held to; None: not compared
 
     def shares(self, instances: int) -> Iterator[float]:
         """The new generation's share of the traffic, step by step; the last one is 1."""
@@ -89,6 +99,12 @@ class RolloutProgress:
     step: int = 0  #: of the shares, from 1 on; 0 while it is created
     share: float = 0.0  #: the part of the traffic that the new generation gets
     why: str = ""  #: why it goes back; "" = it does not
+    order: str = ""  #: one of ORDERS but RESUME; "" = the policy alone decides
+
+    @property
+    def number(self) -> int:
+        """Tells this rollout from others, also from those of an earlier endpoint of its name."""
+        return int(self.began * 1000)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

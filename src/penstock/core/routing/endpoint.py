@@ -166,6 +166,19 @@ class EndpointRouter:
         state.outstanding = outstanding = state.outstanding + 1
         return Routed(state, chosen.name, reason, outstanding, helper)
 
+    def pick_in(self, group: Group) -> Routed | None:
+        """A slot on a copy of one pool, for a request that no caller waits for; None: no copy of it
+        that is open has room."""
+        pool = self._pools.get(group)
+        if pool is None or pool.multi_model:
+            return None
+        state = pool.strategy.pick(pool.open) if pool.open else None
+        if state is None:
+            return None
+        self._number = state.picked = self._number + 1
+        state.outstanding += 1
+        return Routed(state, pool.name, "comparison", state.outstanding)
+
     def _pick_in_session(
         self,
         session: str,

@@ -17,10 +17,12 @@ import orjson
 
 from penstock.core.deployment.deployment import (
     CaptureSpec,
+    ComparedRoutes,
     CopyRoute,
     EndpointRoutes,
     VariantRoutes,
 )
+from penstock.core.rollout.agreement import AgreementSpec
 from penstock.wire import frames
 
 Json = dict[str, Any]
@@ -69,7 +71,12 @@ def routes_from(fields: Json) -> EndpointRoutes:
     # An older server tells of none.
     read["shadows"] = tuple(_variant(one) for one in fields.get("shadows", ()))
     read["capture"] = _capture(fields["capture"]) if fields.get("capture") else None
+    read["compared"] = _compared(fields["compared"]) if fields.get("compared") else None
     return EndpointRoutes(**(fields | read))
+
+
+def _compared(fields: dict[str, Any]) -> ComparedRoutes:
+    return ComparedRoutes(**(fields | {"spec": AgreementSpec(**fields["spec"])}))
 
 
 def _capture(fields: dict[str, Any]) -> CaptureSpec:

@@ -25,11 +25,11 @@ from penstock.core.routing.outliers import NO_ANSWER
 from penstock.errors import PenstockError
 from penstock.gateway.dispatch import mirroring, refusals
 from penstock.gateway.dispatch.capture import Captures
+from penstock.gateway.dispatch.comparing import Comparisons
 from penstock.gateway.dispatch.endpoint_table import (
     Endpoint,
     EndpointTable,
     SessionsOf,
-    Shadow,
     pick,
 )
 from penstock.gateway.dispatch.invocation import (
@@ -116,6 +116,7 @@ class Dispatcher(RetryingDispatcher):
         self._shared = shared
         self._captures = captures
         self._mirrors = Mirrors(rng, self.written)
+        self._comparisons = Comparisons(clock, self.ids, rng, self.written)
         self._newcomers = Newcomers(limits, self._waiting, ready_in_s)
         self._rebalancing = Rebalancing(self.table, self._links)
         self._outliers = OutlierWatch(
@@ -129,7 +130,7 @@ class Dispatcher(RetryingDispatcher):
 
     @property
     def in_flight(self) -> int:
-        return len(self._live) - len(self._mirrors.live)
+        return len(self._live) - len(self._mirrors.live) - len(self._comparisons.live)
 
     # Requests
 
@@ -290,33 +291,49 @@ class Dispatcher(RetryingDispatcher):
             self._responder_failed(invocation, raised)
 
     def _answer_and_more(self, endpoint: Endpoint, invocation: Invocation, reply: Reply) -> None:
-        """Answers; then the call is captured, and copied to the shadow variant."""
+        """Answers; then the call is captured and copied."""
+        if invocation.responder is self._comparisons:  # nobody's call
+            self._comparisons.on_reply(invocation, reply)
+            return
         record, captures, body = None, self._captures, invocation.body
         if endpoint.capture is not None and captures is not None:
             record = captures.sample(endpoint.capture, invocation, reply.meta)
         invocation.responder.on_reply(invocation, reply)
         if record is not None and captures is not None:
             captures.answered(record, reply.body)
-        self._mirror(endpoint.shadow, invocation, body)
+        self._copy(invocation, body, reply.body)
 
-    def _mirror(self, shadow: Shadow | None, original: Invocation, body: bytes) -> None:
-        """Sends a copy of a request that was answered to the shadow variant, if there is one."""
-        if shadow is None or self._stopping:
+    def _copy(
+        self, original: Invocation, body: bytes, answer: bytes | None, *, whole: bool = True
+    ) -> None:
+        """Sends a copy of a request that was answered to the shadow variant, and one to the other
+        generation of a rollout, where there are such. `answer`: None for its model's error, or if
+        it was not `whole`, but a stream."""
+        endpoint: Endpoint = original.entry
+        if self._stopping or original.responder is self._comparisons:
             return
-        with apart("shadow", original.endpoint):  # the call itself is over
+        with apart("copies of requests", original.endpoint):  # the call itself is over
             now = self._monotonic()
-            found = self._mirrors.copy(shadow, original, body, now=now)
-            if found is not None:
-                made, routed = found
-                assert made.deadline is not None
-                self._live[made.number] = made
-                self._send(made, routed, made.deadline, now)
-                self._deadlines.watch_own(made, made.deadline)
+            if endpoint.shadow is not None:
+                self._send_copy(self._mirrors.copy(endpoint.shadow, original, body, now=now), now)
+            if endpoint.compared is not None and original.route is not None and whole:
+                group = original.route.state.group
+                self._send_copy(self._comparisons.copy(original, group, body, answer, now=now), now)
+
+    def _send_copy(self, found: tuple[Invocation, Routed] | None, now: float) -> None:
+        if found is not None:
+            made, routed = found
+            assert made.deadline is not None
+            self._live[made.number] = made
+            self._send(made, routed, made.deadline, now)
+            self._deadlines.watch_own(made, made.deadline)
 
     def _stream_begins(
         self, invocation: Invocation, stream: StreamObserved, meta: bytes | None
     ) -> None:
         spec = invocation.entry.capture
+        if invocation.responder is self._comparisons:
+            return
         if spec is not None and self._captures is not None:
             record = self._captures.sample(spec, invocation, meta or b"")
             if record is not None:
@@ -360,7 +377,7 @@ class Dispatcher(RetryingDispatcher):
             invocation.responder.on_end(invocation, reply)
             if captured is not None and self._captures is not None:
                 self._captures.ended(captured)
-            self._mirror(invocation.entry.shadow, invocation, body)
+            self._copy(invocation, body, None, whole=False)
         except Exception as raised:
             self._responder_failed(invocation, raised)
 
@@ -377,7 +394,7 @@ class Dispatcher(RetryingDispatcher):
         body = invocation.body
         self._fail(invocation, error)
         if error.family in _OF_MODEL:
-            self._mirror(invocation.entry.shadow, invocation, body)
+            self._copy(invocation, body, None)
 
     def on_returned(self, invocation: Invocation, reason: str) -> None:
         copy = invocation.copy
@@ -491,6 +508,7 @@ class Dispatcher(RetryingDispatcher):
         """
         self._stopping = True
         self._mirrors.stop(self.cancel)
+        self._comparisons.stop(self.cancel)
         self._waiting.refuse_newcomers()
         return await super().drain(timeout_s)
 

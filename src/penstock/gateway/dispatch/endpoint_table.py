@@ -41,9 +41,9 @@ class Endpoint:
     """One endpoint on the hot path. The dispatcher reads its fields for each request."""
 
     __slots__ = (
-        "_stray", "admission", "beside", "capture", "generates", "held_bytes", "held_count",
-        "in_flight", "keeps_sequences", "lanes", "looks_closer", "name", "only_answers",
-        "recorders", "router", "routes", "shadow",
+        "_stray", "admission", "beside", "capture", "compared", "generates", "held_bytes",
+        "held_count", "in_flight", "keeps_sequences", "lanes", "looks_closer", "name",
+        "only_answers", "pairs", "recorders", "router", "routes", "shadow",
     )  # fmt: skip
 
     def __init__(
@@ -66,6 +66,7 @@ class Endpoint:
         self.router = EndpointRouter(routes, rng, sessions, shared=shared)
         self.routes = routes
         self.shadow: Shadow | None = None
+        self.pairs = MirrorGate(MIRRORS)  #: requests that both generations of it are asked
         self.derive(recorders)
 
     def derive(self, recorders: Recorders) -> None:
@@ -88,7 +89,10 @@ class Endpoint:
         self.look_closer()
         self.capture = routes.capture
         #: nothing is left to do for a request once it is answered
-        self.only_answers = routes.capture is None and not routes.shadows
+        self.only_answers = (
+            routes.capture is None and not routes.shadows and routes.compared is None
+        )
+        self.compared = routes.compared
         #: whether its replies report the numbers of input and output tokens
         self.generates = any(
             variant.model.get("task") == GENERATION_TASK for variant in self.routes.variants

@@ -19,8 +19,8 @@ from penstock.core.request.mirroring import MIRRORED, NOT_SAMPLED
 from penstock.core.routing import NoRoute, Routed
 from penstock.errors import PenstockError
 from penstock.gateway.dispatch import refusals
-from penstock.gateway.dispatch.endpoint_table import Shadow, pick
-from penstock.gateway.dispatch.invocation import Invocation, session_of
+from penstock.gateway.dispatch.endpoint_table import Endpoint, Shadow, pick
+from penstock.gateway.dispatch.invocation import Invocation, Responder, session_of
 from penstock.gateway.dispatch.recording import mirror_number
 from penstock.gateway.dispatch.streaming import StreamObserved
 from penstock.wire.frames import Reply
@@ -54,7 +54,10 @@ class Mirrors:
         if outcome != MIRRORED:
             recorder.mirrored(outcome)
             return None
-        made = self._made(shadow, original, body, now)
+        made = copied(
+            original, body, self, entry=shadow.entry, context=shadow,
+            number=mirror_number(original.number), now=now,
+        )  # fmt: skip
         routed = pick(shadow.entry.router, made, None, (), now)
         if isinstance(routed, NoRoute):
             gate.release(size)
@@ -95,29 +98,43 @@ class Mirrors:
         if self.live.pop(invocation.number, None) is not None:
             invocation.context.gate.release(len(invocation.body))
 
-    def _made(self, shadow: Shadow, original: Invocation, body: bytes, now: float) -> Invocation:
-        assert original.deadline is not None, "it was answered, so it was accepted"
-        made = Invocation(
-            original.endpoint,
-            original.meta,
-            body,
-            self,
-            received=now,
-            deadline=now + (original.deadline - original.received),
-            priority=original.priority,
-            door=DOOR,
-            context=shadow,
-            number=mirror_number(original.number),
-        )
-        made.affinity = original.affinity
-        if original.stream is not None:
-            made.stream = StreamObserved()
-        made.entry = shadow.entry
-        made.attempts = made.body_bytes = 0  # its bytes count at the gate
-        made.copy = made.route = made.reply = made.error = None
-        made.copy_failures = ()
-        made.pinned = False
-        return made
+
+def copied(
+    original: Invocation,
+    body: bytes,
+    responder: Responder,
+    *,
+    entry: Endpoint,
+    context: object,
+    number: int,
+    now: float,
+) -> Invocation:
+    """A request like one that was answered, for no caller.
+
+    `body`: of the request; its door may have dropped it by now. `entry`: whose copies it is for.
+    """
+    assert original.deadline is not None, "it was answered, so it was accepted"
+    made = Invocation(
+        original.endpoint,
+        original.meta,
+        body,
+        responder,
+        received=now,
+        deadline=now + (original.deadline - original.received),
+        priority=original.priority,
+        door=DOOR,
+        context=context,
+        number=number,
+    )
+    made.affinity = original.affinity
+    if original.stream is not None:
+        made.stream = StreamObserved()
+    made.entry = entry
+    made.attempts = made.body_bytes = 0  # its bytes count at the gate
+    made.copy = made.route = made.reply = made.error = made.recorder = None
+    made.copy_failures = ()
+    made.pinned = False
+    return made
 
 
 def lost(invocation: Invocation, reason: str) -> PenstockError:

@@ -51,7 +51,7 @@ class NoRecorder(VariantRecorder):
         return
 
     started = finished = cancelled = refused = no_capacity = _nothing
-    streamed = generated = broken = ejected = captured = mirrored = _nothing
+    streamed = generated = broken = ejected = captured = mirrored = compared = _nothing
 
 
 def record_failure(invocation: Invocation, status: int, total_s: float) -> None:

@@ -137,6 +137,12 @@ MIRROR_DROPPED: Final = PrometheusMetric(
     "Sampled requests that were not copied to the shadow variant, by reason: in-session, "
     "too-many-in-flight, too-many-bytes, all-copies-full, no-copies, no-healthy-copy.",
 )  # fmt: skip
+COMPARED: Final = PrometheusMetric(
+    "penstock_rollout_compared", "counter", (*_VARIANT, "outcome", _COMPONENT),
+    "Requests that both generations of a rollout were asked, by what became of their two answers: "
+    "agree, differ, new-failed, old-failed, both-failed, unpaired (one of them was not asked or "
+    "did not answer); slower counts beside the first two.",
+)  # fmt: skip
 COPIES: Final = PrometheusMetric(
     "penstock_copies", "gauge", (*_VARIANT, "state", _COMPONENT),
     "Copies of the variant's model by state.",
@@ -281,7 +287,7 @@ BUILD: Final = PrometheusMetric(
 PROMETHEUS: Final = (
     REQUESTS, REFUSED, EJECTED, IN_FLIGHT, DURATION, QUEUE, MODEL, BATCH_ROWS, FIRST_CHUNK,
     FIRST_TOKEN, OUTPUT_TOKEN, TOKENS, STREAMS_BROKEN, CAPTURED, CAPTURE_DROPPED, CAPTURE_BYTES,
-    CAPTURE_FAILURES, MIRRORED, MIRROR_DROPPED, COPIES, TIME_TO_READY, INSTANCE_CPU,
+    CAPTURE_FAILURES, MIRRORED, MIRROR_DROPPED, COMPARED, COPIES, TIME_TO_READY, INSTANCE_CPU,
     INSTANCE_MEMORY, SEQUENCES, STATEFUL, KV_CACHE, ENERGY, COST,
     *(metric for metric, _ in PER_UNIT),
     MODEL_REQUESTS, MODEL_CALLS, MODEL_LOADS, MODEL_UNLOADS, MODEL_COMPUTE, MODEL_RESIDENT_TIME,

@@ -94,6 +94,8 @@ class VariantDelta(GenerationCounts):
     captures: dict[tuple[str, str], int] = field(default_factory=dict)
     #: of a shadow variant: mirrored, or why a sampled request was not copied to it -> requests
     mirrors: dict[str, int] = field(default_factory=dict)
+    #: (number of a rollout, what became of a pair of answers) -> pairs
+    compared: dict[tuple[int, str], int] = field(default_factory=dict)
     #: wall second -> requests in flight at its sample
     concurrency: dict[int, int] = field(default_factory=dict)
     total_s: Sketch = field(default_factory=Sketch)
@@ -114,6 +116,7 @@ class VariantDelta(GenerationCounts):
             or self.batch_rows
             or self.captures
             or self.mirrors
+            or self.compared
             or any(getattr(self, name).count for name in self.SKETCHES)
         )
 
@@ -245,6 +248,12 @@ class VariantRecorder:
         `core/request/mirroring.py`, or a reason of routing."""
         mirrors = self._pending.mirrors
         mirrors[outcome] = mirrors.get(outcome, 0) + 1
+
+    def compared(self, rollout: int, outcome: str) -> None:
+        """The answers of two generations to one request; `outcome` as in
+        `core/rollout/agreement.py`."""
+        compared = self._pending.compared
+        compared[rollout, outcome] = compared.get((rollout, outcome), 0) + 1
 
     def broken(self) -> None:
         """A streamed answer ended with an error after its first part."""

@@ -13,6 +13,7 @@ once, their counts as `departures.py` says, after all that was counted is publis
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final
 
@@ -292,6 +293,16 @@ class MetricRegistry:
         if self._store is not None and abs(now - self._expired_at) >= EXPIRE_EVERY_S:
             self._expired_at = now
             self._store.expire(now)
+
+    def compared(self, endpoint: str, rollout: int) -> dict[str, int]:
+        """Outcome -> pairs of answers, of a rollout, since this process began."""
+        found: Counter[str] = Counter()
+        for (name, _), totals in self.totals.items():
+            if name == endpoint:
+                for (of, outcome), count in totals.compared.items():
+                    if of == rollout:
+                        found[outcome] += count
+        return found
 
     def take_delta(self, now: float) -> bytes:
         """Samples, and returns all counts since the last delta, for another process's `add_delta`.

@@ -82,6 +82,8 @@ class VariantTotals(GenerationCounts):
     captures: dict[tuple[str, str], int] = field(default_factory=dict)
     #: of a shadow variant: what became of sampled requests -> requests
     mirrors: dict[str, int] = field(default_factory=dict)
+    #: (number of a rollout, what became of a pair of answers) -> pairs
+    compared: dict[tuple[int, str], int] = field(default_factory=dict)
     failures: int = 0  #: requests that ended with an error that is not the caller's (5XX)
     batch_rows: dict[int, int] = field(default_factory=dict)  #: rows of the batch -> requests
     #: rows of the batch -> (batches, s that lanes ran them)
@@ -119,6 +121,8 @@ class VariantTotals(GenerationCounts):
             _increase(self.captures, key, count)
         for outcome, count in delta.mirrors.items():
             _increase(self.mirrors, outcome, count)
+        for pair, count in delta.compared.items():
+            _increase(self.compared, pair, count)
         for rows, count in delta.batch_rows.items():
             _increase(self.batch_rows, rows, count)
         for rows, (batches, lanes_s) in delta.runs.items():

@@ -8,6 +8,7 @@ Target models have a limited number of rows per variant.
 from __future__ import annotations
 
 import platform
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from itertools import accumulate
@@ -204,6 +205,7 @@ class PenstockCollector(Collector):
             catalogue.MIRROR_DROPPED,
             lambda one: {(why,): n for why, n in one.mirrors.items() if why != MIRRORED},
         )
+        yield self._counted(catalogue.COMPARED, _compared)
         yield gauge(catalogue.COPIES, self._copies())
         yield gauge(catalogue.TIME_TO_READY, self._time_to_ready())
         yield self._measured(
@@ -341,6 +343,14 @@ def _captures(totals: VariantTotals, *, what: str, by_reason: bool) -> Counts:
     """Rows of a metric of data capture; none of a variant that captures nothing."""
     found = {reason: count for (of, reason), count in totals.captures.items() if of == what}
     return {(reason,) if by_reason else (): count for reason, count in found.items()}
+
+
+def _compared(totals: VariantTotals) -> Counts:
+    """Pairs of all rollouts, by outcome."""
+    found: Counter[str] = Counter()
+    for (_, outcome), count in totals.compared.items():
+        found[outcome] += count
+    return _by_label(found)
 
 
 def _by_label(counts: Mapping[str, float]) -> Counts:

@@ -1,0 +1,171 @@
+"""Whether a new generation answers as well as the one that it replaces, by what both answered.
+
+While a part of the traffic is the new generation's, requests that one generation has answered are
+copied to the other one (`gateway/dispatch/comparing.py`). So there are pairs: one request, two
+answers. Three shares are watched, each with a test that may be looked at at any time
+(`sequential.py`):
+
+    answers   of the pairs that both answered: those that disagree
+    errors    of the pairs that only one answered: those that the new one failed; and, of all pairs:
+              those that only the new one failed
+    time      of the pairs that both answered: those for which the new one took longer than
+              `slower_max` times what the old one took
+
+WORSE: one of them is surely above its bound (a half for the first share of errors and for time).
+AS_GOOD: all of them are surely below. The level is shared out among the tests, so that a generation
+that keeps all bounds is sent back with a probability of at most 1 - `confidence`, and one that
+breaks a bound is promoted with no more.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from penstock.core.rollout.sequential import evidence_above, evidence_below
+
+WORSE: Final = "worse"
+AS_GOOD: Final = "as-good"
+UNDECIDED: Final = "undecided"
+
+# What became of a pair.
+AGREE: Final = "agree"
+DIFFER: Final = "differ"
+SLOWER: Final = "slower"  #: counted beside one of the two above
+NEW_FAILED: Final = "new-failed"
+OLD_FAILED: Final = "old-failed"
+BOTH_FAILED: Final = "both-failed"
+#: The pair has only one answer: the copy was dropped, or the caller left.
+UNPAIRED: Final = "unpaired"
+
+#: How two answers are compared (`comparison.py`).
+KINDS: Final = ("scores", "classes", "ranking", "text", "exact")
+_HALF: Final = 0.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgreementSpec:
+    """What a new generation is held to."""
+
+    kind: str = "scores"  #: one of KINDS
+    #: scores: of two numbers, absolute or relative; text: the part of the tokens that may differ
+    tolerance: float = 0.01
+    top: int = 10  #: ranking: places that count
+    disagree_max: float = 0.01  #: share of the pairs whose answers may disagree
+    errors_max: float = 0.01  #: share of the pairs that the new one alone may fail
+    slower_max: float = 1.5  #: times what the old one takes; 0 = time does not count
+    mirror: float = 1.0  #: share of the requests that are copied, 0 to 1
+    confidence: float = 0.99
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgreementCounts:
+    """Pairs, by what became of them."""
+
+    agree: int = 0
+    differ: int = 0
+    slower: int = 0
+    new_failed: int = 0
+    old_failed: int = 0
+    both_failed: int = 0
+    unpaired: int = 0
+
+    @classmethod
+    def of(cls, outcomes: Mapping[str, int]) -> AgreementCounts:
+        return cls(**{name.replace("-", "_"): count for name, count in outcomes.items()})
+
+    @property
+    def answered(self) -> int:
+        """Pairs that both answered."""
+        return self.agree + self.differ
+
+    @property
+    def pairs(self) -> int:
+        return self.answered + self.new_failed + self.old_failed + self.both_failed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgreementTest:
+    """One share, and what is known of it."""
+
+    name: str  #: answers | errors | failures | time
+    hits: int
+    trials: int
+    bound: float
+    #: e-values: the share is above its bound, or below
+    above: float
+    below: float
+
+    def snapshot(self) -> dict[str, Any]:
+        """JSON-ready. `sure`: the always-valid probability that each side is not chance's."""
+        return {
+            "test": self.name,
+            "hits": self.hits,
+            "trials": self.trials,
+            "share": self.hits / self.trials if self.trials else None,
+            "bound": self.bound,
+            "sure_above": _sure(self.above),
+            "sure_below": _sure(self.below),
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgreementVerdict:
+    verdict: str  #: WORSE | AS_GOOD | UNDECIDED
+    why: str  #: in words, with numbers
+    tests: tuple[AgreementTest, ...]
+
+
+def judge(spec: AgreementSpec, counts: AgreementCounts) -> AgreementVerdict:
+    """What the pairs so far say of the new generation."""
+    failed = counts.new_failed + counts.old_failed
+    tests = [
+        _test("answers", counts.differ, counts.answered, spec.disagree_max),
+        _test("errors", counts.new_failed, failed, _HALF),
+        _test("failures", counts.new_failed, counts.pairs, spec.errors_max),
+    ]
+    if spec.slower_max:
+        tests.append(_test("time", counts.slower, counts.answered, _HALF))
+    against = [one for one in tests if one.name != "failures"]
+    # The old one may fail requests as well, so more than `errors_max` alone says nothing against.
+    needed = len(against) / (1.0 - spec.confidence)
+    worse = [one for one in against if one.above >= needed]
+    if worse:
+        return AgreementVerdict(verdict=WORSE, why=_words(worse[0], spec), tests=tuple(tests))
+    # All must hold, so none of these needs a part of the level.
+    for_it = [one for one in tests if one.name != "errors"]
+    if all(one.below >= 1.0 / (1.0 - spec.confidence) for one in for_it):
+        why = "; ".join(_words(one, spec) for one in for_it)
+        return AgreementVerdict(verdict=AS_GOOD, why=why, tests=tuple(tests))
+    open_ = [one for one in for_it if one.below < 1.0 / (1.0 - spec.confidence)]
+    why = "not sure yet: " + "; ".join(_words(one, spec) for one in open_)
+    return AgreementVerdict(verdict=UNDECIDED, why=why, tests=tuple(tests))
+
+
+def _test(name: str, hits: int, trials: int, bound: float) -> AgreementTest:
+    return AgreementTest(
+        name=name,
+        hits=hits,
+        trials=trials,
+        bound=bound,
+        above=evidence_above(hits, trials, bound),
+        below=evidence_below(hits, trials, bound),
+    )
+
+
+def _words(test: AgreementTest, spec: AgreementSpec) -> str:
+    of = f"{test.hits} of {test.trials}"
+    said = {
+        "answers": f"{of} answers disagree",
+        "errors": f"the new model alone failed {of} requests that one of both failed",
+        "failures": f"the new model alone failed {of} requests",
+        "time": f"{of} answers took more than {spec.slower_max:g} times the old model's time",
+    }[test.name]
+    side, sure = ("above", test.above) if test.above > test.below else ("below", test.below)
+    return f"{said} (sure to {_sure(sure):.2%} that it is {side} {test.bound:.2%})"
+
+
+def _sure(evidence: float) -> float:
+    return 0.0 if evidence <= 1.0 else 1.0 if math.isinf(evidence) else 1.0 - 1.0 / evidence

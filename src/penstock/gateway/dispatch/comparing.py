@@ -1,0 +1,168 @@
+"""Requests that both generations of a rollout are asked, and how their answers compare.
+
+While a rollout with an agreement gives both generations traffic, a request that one of them has
+answered is copied to the other, after the caller has its answer. The copy takes its slot from the
+same router as callers' requests do, so no copy of a model gets more than it has room for; where the
+other generation has none now, the request has no pair, which is counted. `core/rollout` judges the
+counts.
+
+Not compared: streams, requests of a session or a sequence, and answers larger than `ANSWER_MAX`.
+A copy that is not answered because its instance ends as planned says nothing of either generation.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from penstock.clock import Clock
+from penstock.core.deployment.deployment import ComparedRoutes, Group
+from penstock.core.request.mirroring import MIRRORED, NOT_SAMPLED, MirrorGate
+from penstock.core.rollout.agreement import (
+    AGREE,
+    BOTH_FAILED,
+    DIFFER,
+    NEW_FAILED,
+    OLD_FAILED,
+    SLOWER,
+    UNPAIRED,
+)
+from penstock.core.rollout.comparison import agree
+from penstock.core.routing import Routed
+from penstock.errors import PenstockError
+from penstock.gateway.dispatch.endpoint_table import Endpoint
+from penstock.gateway.dispatch.invocation import Invocation, session_of
+from penstock.gateway.dispatch.mirroring import copied
+from penstock.gateway.request_id import RequestIds
+from penstock.metrics.counts.recorder import VariantRecorder
+from penstock.wire.frames import Reply
+
+#: Bytes. Comparing takes the event loop's time: some ms for each MiB.
+ANSWER_MAX: Final = 256 << 10
+#: Codes of errors that are the model's own, beside those of the family `model`.
+_ITS_OWN: Final = ("deadline-passed", "worker-died", "worker-died-in-company")
+
+
+class Pair(NamedTuple):
+    """A request that one generation has answered: what its copy is compared with."""
+
+    routes: ComparedRoutes
+    gate: MirrorGate
+    recorder: VariantRecorder
+    incoming: bool  #: it was the new generation that answered
+    answer: bytes | None  #: None: it failed
+    took_s: float
+
+
+class Comparisons:
+    """The copies that one gateway has under way. It is their responder."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        ids: RequestIds,
+        rng: random.Random,
+        written: Callable[[Invocation], None],
+    ) -> None:
+        """`written`: ends a request whose outcome is known."""
+        self._monotonic = clock.monotonic
+        self._ids = ids
+        self._random = rng.random
+        self._written = written
+        self.live: dict[int, Invocation] = {}  #: by number
+
+    def copy(
+        self, original: Invocation, group: Group, body: bytes, answer: bytes | None, *, now: float
+    ) -> tuple[Invocation, Routed] | None:
+        """A copy of a request for the other generation, with its slot; the caller sends it. None:
+        it is not sampled, or has no pair.
+
+        Args:
+            original: has an answer, or its model's error.
+            group: whose copy had it.
+            body: of the request.
+            answer: None for an error.
+        """
+        endpoint: Endpoint = original.entry
+        routes, gate = endpoint.compared, endpoint.pairs
+        assert routes is not None
+        if original.copy_failures:
+            return None
+        size = len(body)
+        in_session = session_of(original) is not None
+        outcome = gate.admit(routes.spec.mirror, self._random(), size, in_session=in_session)
+        if outcome == NOT_SAMPLED:
+            return None
+        recorder = endpoint.recorders[group.component or group.variant]
+        other = group._replace(incoming=not group.incoming)
+        routed = None
+        if outcome == MIRRORED:
+            too_long = answer is not None and len(answer) > ANSWER_MAX
+            routed = None if too_long else endpoint.router.pick_in(other)
+            if routed is None:
+                gate.release(size)
+        if routed is None:
+            recorder.compared(routes.rollout, UNPAIRED)
+            return None
+        took_s = now - original.received
+        pair = Pair(routes, gate, recorder, group.incoming, answer, took_s)
+        made = copied(
+            original, body, self, entry=endpoint, context=pair, number=self._ids.next(), now=now
+        )
+        made.variant = routed.variant
+        self.live[made.number] = made
+        endpoint.in_flight += 1
+        return made, routed
+
+    def stop(self, cancel: Callable[[Invocation], None]) -> None:
+        """Cancels all of them: a process that ends waits for none."""
+        for made in list(self.live.values()):
+            self._release(made)
+            cancel(made)
+
+    # The responder
+
+    def on_reply(self, invocation: Invocation, reply: Reply) -> None:
+        self._end(invocation, reply.body)
+
+    def on_chunk(self, invocation: Invocation, chunk: bytes, meta: bytes | None) -> None:
+        return
+
+    def on_end(self, invocation: Invocation, reply: Reply) -> None:
+        self._end(invocation, None, says=False)
+
+    def on_error(self, invocation: Invocation, error: PenstockError) -> None:
+        says = error.family in ("caller", "model") or error.code in _ITS_OWN
+        self._end(invocation, None, says=says)
+
+    def _end(self, invocation: Invocation, answer: bytes | None, *, says: bool = True) -> None:
+        pair: Pair = invocation.context
+        try:
+            if self._release(invocation):
+                for outcome in self._outcomes(pair, invocation, answer, says=says):
+                    pair.recorder.compared(pair.routes.rollout, outcome)
+        finally:
+            self._written(invocation)
+
+    def _outcomes(
+        self, pair: Pair, invocation: Invocation, answer: bytes | None, *, says: bool
+    ) -> tuple[str, ...]:
+        if not says or (answer is not None and len(answer) > ANSWER_MAX):
+            return (UNPAIRED,)
+        old, new = (answer, pair.answer) if pair.incoming else (pair.answer, answer)
+        if old is None:
+            return (BOTH_FAILED if new is None else OLD_FAILED,)
+        if new is None:
+            return (NEW_FAILED,)
+        spec = pair.routes.spec
+        found = AGREE if agree(old, new, spec) else DIFFER
+        took_s = self._monotonic() - invocation.received
+        old_s, new_s = (took_s, pair.took_s) if pair.incoming else (pair.took_s, took_s)
+        return (found, SLOWER) if new_s > old_s * spec.slower_max else (found,)
+
+    def _release(self, invocation: Invocation) -> bool:
+        found = self.live.pop(invocation.number, None) is not None
+        if found:
+            invocation.context.gate.release(len(invocation.body))
+        return found

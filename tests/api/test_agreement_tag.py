@@ -1,0 +1,50 @@
+"""What the tag of an endpoint configuration may say of how a rollout's answers are compared."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import pytest
+from tests.kit.deployments import deployment
+
+from penstock.api.sagemaker.agreements import TAG, agreeing, agreement_of
+from penstock.core.rollout.agreement import AgreementSpec
+from penstock.core.rollout.policy import ALL_AT_ONCE, CANARY, RolloutPolicy
+from penstock.wire.aws.errors import AwsError
+
+CANARIES = RolloutPolicy(kind=CANARY)
+
+
+def test_words_in_any_order_with_a_default_for_each() -> None:
+    assert agreement_of("") == AgreementSpec()
+    assert agreement_of("mirror=0.5 ranking top=3 slower=0") == AgreementSpec(
+        kind="ranking", top=3, mirror=0.5, slower_max=0.0
+    )
+
+
+@pytest.mark.parametrize(
+    ("value", "says"),
+    [
+        ("scores tolerance=much", "'tolerance=much' has to be a number from 0 to 1"),
+        ("scores tolerance=nan", "'tolerance=nan' has to be a number from 0 to 1"),
+        ("scores disagree=0", "'disagree=0' has to be a number from 0.0001 to 0.5"),
+        ("scores classes", "'classes' is there twice"),
+        ("cosine", "'cosine' is none of its words: scores, classes,"),
+    ],
+)
+def test_what_says_nothing_sensible_is_refused(value: str, says: str) -> None:
+    with pytest.raises(AwsError, match=re.escape(says)):
+        agreement_of(value)
+
+
+def test_only_a_rollout_with_two_generations_has_something_to_compare() -> None:
+    old, new = deployment(generation=1), deployment(generation=2)
+    assert agreeing(CANARIES, {}, old, new) == CANARIES
+    found = agreeing(CANARIES, {TAG: "exact"}, old, new)
+    assert found == replace(CANARIES, agreement=AgreementSpec(kind="exact"))
+    for policy in (None, RolloutPolicy(kind=ALL_AT_ONCE)):
+        with pytest.raises(AwsError, match="while two generations serve"):
+            agreeing(policy, {TAG: "exact"}, old, new)
+    with pytest.raises(AwsError, match="not for components"):
+        agreeing(CANARIES, {TAG: "exact"}, old, replace(new, takes_components=True))
