@@ -6,7 +6,7 @@ import re
 from dataclasses import replace
 
 import pytest
-from tests.kit.deployments import deployment
+from tests.kit.core_reconcile import deployment
 
 from penstock.api.sagemaker.agreements import TAG, agreeing, agreement_of
 from penstock.core.rollout.agreement import AgreementSpec
@@ -46,5 +46,6 @@ def test_only_a_rollout_with_two_generations_has_something_to_compare() -> None:
     for policy in (None, RolloutPolicy(kind=ALL_AT_ONCE)):
         with pytest.raises(AwsError, match="while two generations serve"):
             agreeing(policy, {TAG: "exact"}, old, new)
+    no_model = replace(new.variants[0], model=None)
     with pytest.raises(AwsError, match="not for components"):
-        agreeing(CANARIES, {TAG: "exact"}, old, replace(new, takes_components=True))
+        agreeing(CANARIES, {TAG: "exact"}, old, replace(new, variants=(no_model,)))

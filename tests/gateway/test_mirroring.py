@@ -8,14 +8,13 @@ import random
 from dataclasses import replace
 from typing import Any
 
-import orjson
 import pytest
 from tests.kit.capture_sink import ScriptedSink
 from tests.kit.gateway import Bench, Recording, reply, routes, run
 
 from penstock.core.deployment.deployment import CaptureSpec, EndpointRoutes
 from penstock.core.request.mirroring import MirrorSpec
-from penstock.errors import ModelError, NotNowError, PenstockError
+from penstock.errors import ModelError, NotNowError
 from penstock.gateway.dispatch import endpoint_table
 from penstock.gateway.dispatch.capture import Captures
 from penstock.gateway.dispatch.invocation import Affinity, Invocation
@@ -185,7 +184,7 @@ def test_what_happens_to_a_copy_is_the_shadows_alone(
     production, (copy,) = bench.counted("AllTraffic"), bench.mirrored()
     if happens == "error":
         error = ModelError("model-error", "It raised.", original_status=500)
-        bench.shadow.events.on_error(bench.shadow.take(), failed(error))
+        bench.shadow.fail(error)
     elif happens == "death":
         bench.shadow.give_back("worker-died")
     elif happens == "given-back":
@@ -214,10 +213,6 @@ def test_a_copy_has_as_much_time_as_its_request_had() -> None:
     assert bench.shadow.cancelled == []
     bench.timers.advance(0.2)
     assert bench.shadow.cancelled == [copy]
-
-
-def failed(error: PenstockError) -> frames.Reply:
-    return reply(orjson.dumps(error.to_dict()))
 
 
 def test_a_shadow_that_is_full_is_not_waited_for() -> None:
@@ -318,7 +313,7 @@ def test_what_the_models_error_was_is_asked_of_the_shadow_too() -> None:
     bench = ShadowBench()
     _, told = bench.invoke()
     link = bench.link(1)
-    link.events.on_error(link.take(), failed(ModelError("model-error", "No.")))
+    link.fail(ModelError("model-error", "No."))
     assert [kind for kind, _ in told.told] == ["error"]
     (copy,) = bench.mirrored()
     assert copy.body == b"body"
@@ -328,7 +323,7 @@ def test_what_no_model_answered_is_not_copied() -> None:
     bench = ShadowBench()
     link = bench.link(1)
     bench.invoke()
-    link.events.on_error(link.take(), failed(NotNowError("queue-full", "Later.")))
+    link.fail(NotNowError("queue-full", "Later."))
     gone, _ = bench.invoke()
     bench.dispatcher.cancel(gone)
     bench.invoke(variant="nobody")

@@ -101,6 +101,9 @@ class MemoryLink:
     def reply(self, body: bytes = b"answer") -> None:
         self.events.on_reply(self.take(), reply(body))
 
+    def fail(self, error: PenstockError) -> None:
+        self.events.on_error(self.take(), reply(orjson.dumps(error.to_dict())))
+
     def give_back(self, reason: str = "worker-died") -> None:
         self.events.on_returned(self.take(), reason)
 

@@ -7,14 +7,24 @@ from dataclasses import replace
 import pytest
 
 from penstock.core.alarms.spec import ALARM, INSUFFICIENT_DATA, OK
+from penstock.core.rollout.agreement import (
+    AS_GOOD,
+    UNDECIDED,
+    WORSE,
+    AgreementSpec,
+    AgreementVerdict,
+)
 from penstock.core.rollout.machine import RolloutStep, decide
 from penstock.core.rollout.policy import (
+    ABORT,
     BAKING,
     CANARY,
     CAPACITY_PERCENT,
     CREATING,
     INSTANCE_COUNT,
     LINEAR,
+    PAUSE,
+    PROMOTE,
     ROLLING,
     ROLLING_BACK,
     TERMINATING,
@@ -41,10 +51,11 @@ def step_of(
     old_ready: bool = True,
     failure: str = "",
     alarms: dict[str, str] | None = None,
+    verdict: AgreementVerdict | None = None,
 ) -> RolloutStep:
     return decide(
         policy, progress, instances=4, ready=ready, old_ready=old_ready, failure=failure,
-        alarms=alarms or {}, wall=wall,
+        alarms=alarms or {}, wall=wall, verdict=verdict,
     )  # fmt: skip
 
 
@@ -245,3 +256,66 @@ def test_a_size_is_never_more_than_the_whole() -> None:
     going = progress_of(ROLLING_BACK, since=1000.0, step=1, share=0.2)
     half = replace(IN_BATCHES, rollback_size=HALF)
     assert parts(half, going) == (0.2, 1.0)
+
+
+COMPARED = replace(POLICY, agreement=AgreementSpec())
+CANARY_AT = progress_of(BAKING, since=1050.0, step=1, share=0.1)
+
+
+def said(verdict: str) -> AgreementVerdict:
+    return AgreementVerdict(verdict=verdict, why=f"it is {verdict}", tests=())
+
+
+def test_a_generation_that_is_surely_as_good_gets_everything_at_once() -> None:
+    whole = progress_of(TERMINATING, since=1055.0, step=2, share=1.0)
+    assert step_of(COMPARED, CANARY_AT, 1055.0, verdict=said(AS_GOOD)) == RolloutStep(
+        progress=whole, reason="agreed", why="it is as-good", next_deadline=1055.0
+    )
+    assert step_of(COMPARED, whole, 1055.0, verdict=said(AS_GOOD)) == RolloutStep(
+        progress=whole, reason="terminated", next_deadline=1085.0
+    )
+
+
+def test_a_generation_that_is_surely_worse_goes_back_in_the_middle_of_a_bake() -> None:
+    assert step_of(COMPARED, CANARY_AT, 1051.0, verdict=said(WORSE)) == RolloutStep(
+        progress=CANARY_AT, roll_back="it is worse", reason="disagreement"
+    )
+
+
+def test_without_certainty_the_last_step_waits_and_time_alone_ends_it() -> None:
+    for wall in (1110.0, 1599.0):
+        assert step_of(COMPARED, CANARY_AT, wall, verdict=said(UNDECIDED)) == RolloutStep(
+            progress=CANARY_AT, next_deadline=1600.0
+        )
+    assert step_of(COMPARED, CANARY_AT, 1600.0, verdict=said(UNDECIDED)).reason == "timeout"
+
+
+def test_parts_below_the_whole_grow_without_certainty() -> None:
+    linear = replace(COMPARED, kind=LINEAR, size=RolloutSize(kind=CAPACITY_PERCENT, value=40))
+    second = progress_of(BAKING, since=1110.0, step=2, share=0.8)
+    assert step_of(linear, CANARY_AT, 1110.0, verdict=said(UNDECIDED)).progress == second
+    assert step_of(linear, second, 1500.0, verdict=said(UNDECIDED)).progress == second
+
+
+def test_in_batches_certainty_spares_the_bakes() -> None:
+    rolling = replace(COMPARED, kind=ROLLING, size=RolloutSize(kind=INSTANCE_COUNT, value=2))
+    half = progress_of(BAKING, since=1050.0, step=1, share=0.5)
+    assert step_of(rolling, half, 1051.0, verdict=said(AS_GOOD)) == RolloutStep(
+        progress=replace(half, stage=CREATING, since=1051.0), reason="baked", next_deadline=1600.0
+    )
+    assert step_of(rolling, half, 1200.0, verdict=said(UNDECIDED)).progress == half
+
+
+def test_orders_of_an_operator() -> None:
+    paused = replace(CANARY_AT, order=PAUSE)
+    assert step_of(POLICY, paused, 1200.0).progress == paused
+    assert step_of(POLICY, paused, 1200.0, alarms={"errors": ALARM}).reason == "alarm"
+    assert step_of(POLICY, paused, 1600.0).reason == "timeout"
+    promoted = step_of(POLICY, replace(CANARY_AT, order=PROMOTE), 1051.0)
+    assert (promoted.reason, promoted.progress.share) == ("promoted", 1.0)
+    for stage in (CREATING, BAKING):
+        ordered = replace(CANARY_AT, stage=stage, order=ABORT)
+        back = step_of(POLICY, ordered, 1051.0, ready=False)
+        assert (back.reason, back.roll_back) == ("aborted", "an operator ordered it back")
+    ends = progress_of(TERMINATING, since=1170.0, step=2, share=1.0)
+    assert step_of(POLICY, replace(ends, order=ABORT), 1180.0).roll_back == "", "it is decided"

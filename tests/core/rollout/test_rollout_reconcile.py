@@ -22,7 +22,7 @@ from penstock.core.deployment.endpoint_state import (
     SetStatus,
     StartInstance,
 )
-from penstock.core.endpoint.reconcile import ALARMS_LOOK_S, ReconcileDecision, decide
+from penstock.core.endpoint.reconcile import LOOK_S, ReconcileDecision, decide
 from penstock.core.rollout.policy import (
     BAKING,
     CANARY,
@@ -88,16 +88,16 @@ def test_a_canary_from_its_start_to_its_end() -> None:
             PublishRoutes(shared(), "generation-ready"),
             SetRollout(2, at(10.0, BAKING, 1, 0.25), "generation-ready"),
         ),
-        10.0 + ALARMS_LOOK_S,
+        10.0 + LOOK_S,
     )
     canary = rolling(at(10.0, BAKING, 1, 0.25))
-    assert decided(canary, both(shared()), 11.0) == ((), 11.0 + ALARMS_LOOK_S)
+    assert decided(canary, both(shared()), 11.0) == ((), 11.0 + LOOK_S)
     assert decided(canary, both(shared()), 70.0) == (
         (
             PublishRoutes(routes((2, "b")), "share-raised"),
             SetRollout(2, at(70.0, BAKING, 2, 1.0), "share-raised"),
         ),
-        70.0 + ALARMS_LOOK_S,
+        70.0 + LOOK_S,
     )
     whole = rolling(at(70.0, BAKING, 2, 1.0))
     assert decided(whole, both(routes((2, "b"))), 130.0) == (

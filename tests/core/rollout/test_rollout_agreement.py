@@ -1,0 +1,105 @@
+"""When a new generation is surely worse, surely as good, or neither."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections import Counter
+
+import pytest
+
+from penstock.core.rollout.agreement import (
+    AS_GOOD,
+    UNDECIDED,
+    WORSE,
+    AgreementCounts,
+    AgreementSpec,
+    judge,
+)
+from penstock.core.rollout.sequential import evidence_above, evidence_below
+
+SPEC = AgreementSpec()
+#: Only answers and errors: time is judged in tests of its own.
+TIMELESS = AgreementSpec(slower_max=0.0)
+
+
+def verdict(counts: AgreementCounts, spec: AgreementSpec = SPEC) -> str:
+    return judge(spec, counts).verdict
+
+
+def test_nothing_seen_says_nothing() -> None:
+    assert evidence_above(0, 0, 0.01) == evidence_below(0, 0, 0.01) == 1.0
+    assert verdict(AgreementCounts()) == UNDECIDED
+
+
+def test_two_answers_that_disagree_are_enough_where_one_of_a_hundred_may() -> None:
+    assert verdict(AgreementCounts(differ=1)) == UNDECIDED
+    found = judge(SPEC, AgreementCounts(differ=2))
+    assert found.verdict == WORSE
+    assert found.why == "2 of 2 answers disagree (sure to 99.97% that it is above 1.00%)"
+
+
+def test_agreement_takes_hundreds_of_pairs_to_be_sure_of() -> None:
+    assert verdict(AgreementCounts(agree=550)) == UNDECIDED
+    assert verdict(AgreementCounts(agree=600)) == AS_GOOD
+    assert verdict(AgreementCounts(agree=600, slower=300)) == UNDECIDED, "half are slower"
+    assert verdict(AgreementCounts(agree=600, new_failed=5)) == UNDECIDED, "maybe one of a hundred"
+
+
+def test_errors_count_against_it_where_the_old_one_makes_fewer() -> None:
+    assert verdict(AgreementCounts(agree=500, new_failed=10)) == UNDECIDED
+    assert verdict(AgreementCounts(agree=500, new_failed=11)) == WORSE
+    assert verdict(AgreementCounts(agree=500, new_failed=40, old_failed=40)) == UNDECIDED
+    assert verdict(AgreementCounts(agree=600, both_failed=400)) == AS_GOOD, "both fail alike"
+
+
+def test_time_counts_against_it_where_most_answers_take_longer() -> None:
+    assert verdict(AgreementCounts(agree=500, slower=290)) == UNDECIDED
+    assert verdict(AgreementCounts(agree=500, slower=320)) == WORSE
+    assert verdict(AgreementCounts(agree=600, slower=600), TIMELESS) == AS_GOOD
+
+
+def test_evidence_beyond_all_numbers_is_no_error() -> None:
+    assert evidence_above(10**6, 10**6, 0.01) == math.inf
+    assert verdict(AgreementCounts(differ=10**6)) == WORSE
+    assert evidence_above(0, 10**6, 0.01) < 1e-9
+
+
+@pytest.mark.parametrize("bound", [0.0001, 0.01, 0.5])
+def test_the_bet_is_fair_at_the_bound(bound: float) -> None:
+    """The mean of what one observation makes of a fortune of 1 is 1 there; so it is a martingale,
+    and by Ville's inequality 1 in 1/a is all that ever reaches a."""
+    for evidence in (evidence_above, evidence_below):
+        mean = bound * evidence(1, 1, bound) + (1 - bound) * evidence(0, 1, bound)
+        assert mean == pytest.approx(1.0)
+
+
+def looked_at(chance: random.Random, *, differ: float, new: float, old: float) -> str:
+    """What is decided of a model that is looked at after each second of 200 requests."""
+    counts: Counter[str] = Counter()
+    for _ in range(60):
+        for _ in range(200):
+            failed = chance.random() < new, chance.random() < old
+            if any(failed):
+                counts[{(True, False): "new_failed", (False, True): "old_failed"}.get(
+                    failed, "both_failed"
+                )] += 1  # fmt: skip
+            else:
+                counts["differ" if chance.random() < differ else "agree"] += 1
+                counts["slower"] += chance.random() < 0.4
+        found = verdict(AgreementCounts(**counts))
+        if found != UNDECIDED:
+            return found
+    return UNDECIDED
+
+
+def test_looking_again_and_again_sends_almost_no_equal_model_back() -> None:
+    chance = random.Random(1)
+    ends = Counter(looked_at(chance, differ=0.008, new=0.01, old=0.01) for _ in range(100))
+    assert ends[WORSE] <= 3, "1 of 100 at most are expected"
+
+
+def test_a_little_worse_is_found() -> None:
+    chance = random.Random(2)
+    ends = Counter(looked_at(chance, differ=0.0, new=0.03, old=0.01) for _ in range(20))
+    assert ends[WORSE] >= 18

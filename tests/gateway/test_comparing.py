@@ -1,0 +1,168 @@
+"""Requests that both generations of a rollout are asked: the caller is answered first, and what
+becomes of a pair is counted, and nothing else."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from tests.kit.capture_sink import ScriptedSink
+from tests.kit.gateway import Bench, reply, routes, run
+
+from penstock.core.deployment.deployment import CaptureSpec, ComparedRoutes, EndpointRoutes
+from penstock.core.rollout.agreement import AgreementSpec
+from penstock.errors import ModelError
+from penstock.gateway.dispatch import comparing
+from penstock.gateway.dispatch.capture import Captures
+from penstock.gateway.dispatch.invocation import Affinity, Invocation
+
+ROLLOUT = 7000
+
+
+def compared(share: float, spec: AgreementSpec, *, outstanding_max: int = 4) -> EndpointRoutes:
+    """Copy 1 is of the old generation, copy 2 of the new one."""
+    (old,) = routes(1, outstanding_max=outstanding_max).variants
+    (new,) = routes(2, outstanding_max=outstanding_max).variants
+    return replace(
+        routes(1),
+        variants=(replace(old, weight=1 - share), replace(new, weight=share, incoming=True)),
+        compared=ComparedRoutes(rollout=ROLLOUT, spec=spec),
+    )
+
+
+class PairBench(Bench):
+    """Of each call with the share 0 the old generation answers, with 1 the new one."""
+
+    def __init__(
+        self, share: float = 0.0, *, outstanding_max: int = 4, captures: Any = None, **spec: Any
+    ) -> None:
+        super().__init__(1, captures=captures)
+        self.connect("i2")
+        self.first, self.other = (1, 2) if share < 1 else (2, 1)
+        made = compared(share, AgreementSpec(**spec), outstanding_max=outstanding_max)
+        self.dispatcher.publish(made)
+
+    def call(self, answer: bytes = b"answer", **asked: Any) -> Invocation:
+        invocation, told = self.invoke(**asked)
+        self.link(self.first).reply(answer)
+        assert told.told == [("reply", answer)]
+        self.dispatcher.written(invocation)
+        return invocation
+
+    def outcomes(self) -> list[tuple[int, str]]:
+        return [row[3:] for row in self.counting.told if row[2] == "compared"]
+
+
+@pytest.mark.parametrize("share", [0.0, 1.0])
+def test_what_one_has_answered_the_other_is_asked_too(share: float) -> None:
+    bench = PairBench(share)
+    bench.call(b'{"score": 0.5}')
+    ((copy, number, _),) = bench.link(bench.other).sent
+    assert (copy.body, number, copy.door) == (b"body", bench.other, "shadow")
+    bench.link(bench.other).reply(b'{"score": 0.501}')
+    assert bench.outcomes() == [(ROLLOUT, "agree")]
+    assert bench.link(1).sent == bench.link(2).sent == [], "a copy is not copied again"
+    assert bench.dispatcher.in_flight == 0
+    assert bench.dispatcher.snapshot()["endpoints"]["echo"]["in_flight"] == 0
+    assert bench.dispatcher.outstanding(1) == bench.dispatcher.outstanding(2) == 0
+
+
+@pytest.mark.parametrize(
+    ("share", "first", "other", "outcome"),
+    [
+        (0.0, b"1.0", b"1.5", "differ"),
+        (0.0, b"1.0", None, "new-failed"),
+        (0.0, None, b"1.0", "old-failed"),
+        (0.0, None, None, "both-failed"),
+        (1.0, None, b"1.0", "new-failed"),
+        (1.0, b"1.0", None, "old-failed"),
+    ],
+)
+def test_outcomes(share: float, first: bytes | None, other: bytes | None, outcome: str) -> None:
+    bench = PairBench(share, slower_max=0.0)
+    failure = ModelError("model-raised", "it raised")
+    for copy, answer in ((bench.first, first), (bench.other, other)):
+        if copy == bench.first:
+            invocation, _ = bench.invoke()
+        if answer is None:
+            bench.link(copy).fail(failure)
+        else:
+            bench.link(copy).reply(answer)
+    bench.dispatcher.written(invocation)
+    assert bench.outcomes() == [(ROLLOUT, outcome)]
+
+
+def test_an_answer_that_takes_much_longer_is_counted_beside() -> None:
+    bench = PairBench(slower_max=1.5)
+    for took_s, outcomes in ((0.14, ["agree"]), (0.16, ["agree", "slower"])):
+        bench.counting.told.clear()
+        invocation, _ = bench.invoke()
+        bench.timers.advance(0.1)
+        bench.link(1).reply()
+        bench.dispatcher.written(invocation)
+        bench.timers.advance(took_s)
+        bench.link(2).reply()
+        assert [what for _, what in bench.outcomes()] == outcomes
+
+
+def test_without_room_there_is_no_pair_and_nobody_waits() -> None:
+    bench = PairBench(outstanding_max=1)
+    bench.call()
+    bench.call()
+    assert bench.outcomes() == [(ROLLOUT, "unpaired")]
+    bench.link(2).reply()
+    assert bench.outcomes()[1:] == [(ROLLOUT, "agree")]
+
+
+def test_a_copy_that_is_given_back_says_nothing_of_a_model() -> None:
+    bench = PairBench()
+    bench.call()
+    bench.link(2).lose()
+    assert bench.outcomes() == [(ROLLOUT, "unpaired")]
+    assert bench.dispatcher.in_flight == 0
+
+
+def test_sessions_and_what_is_too_long_are_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = PairBench()
+    monkeypatch.setattr(comparing, "ANSWER_MAX", 4)
+    bench.call(b"12345")
+    assert bench.outcomes() == [(ROLLOUT, "unpaired")]
+    bench.call(b"1234")
+    bench.link(2).reply(b"12345")
+    assert bench.outcomes()[1:] == [(ROLLOUT, "unpaired")]
+    invocation, _ = bench.invoke()
+    invocation.affinity = Affinity(session="s")
+    bench.link(1).reply()
+    assert bench.link(2).sent == []
+
+
+def test_a_copy_is_nobodys_call_in_figures_and_captures() -> None:
+    sink = ScriptedSink()
+    bench = PairBench(captures=Captures(sink, random.Random(1)))
+    spec = CaptureSpec(destination_uri="file:///c", percentage=100)
+    published = bench.dispatcher.routes("echo")
+    assert published is not None
+    bench.dispatcher.publish(replace(published, capture=spec))
+    bench.call()
+    bench.link(2).reply()
+    finished = [row for row in bench.counting.told if row[2] == "finished"]
+    assert len(finished) == 1
+    assert len(sink.records) == 1
+
+
+def test_a_server_that_stops_waits_for_no_copy() -> None:
+    bench = PairBench()
+    bench.call()
+    assert run(lambda: bench.dispatcher.drain(5.0))
+    assert bench.link(2).cancelled
+
+
+def test_a_share_of_the_requests_is_copied() -> None:
+    bench = PairBench(mirror=0.25, outstanding_max=1000)
+    for _ in range(400):
+        bench.call()
+    assert 60 <= len(bench.link(2).sent) <= 140
+    bench.link(2).events.on_reply(bench.link(2).take(), reply(b"answer"))
+    assert bench.outcomes() == [(ROLLOUT, "agree")]
