@@ -96,7 +96,7 @@ def test_equal_answers_promote_long_before_the_bake_is_over(
 
 def test_answers_that_disagree_send_it_back(empty_server: Server, tmp_path: Path) -> None:
     with shop(empty_server, tmp_path, old=(0.0, 0), new=(0.5, 0)) as client:
-        update(client, "new", "scores tolerance=0.01")
+        update(client, "new", "scores tolerance=0.01 slower=0")
         described = settled(client)
     assert described["EndpointConfigName"] == "old"
     assert "answers disagree" in described["FailureReason"]
