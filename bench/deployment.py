@@ -9,14 +9,14 @@ from typing import Any
 import boto3
 
 
-def _client(base_url: str) -> Any:
+def client_of(base_url: str, service: str = "sagemaker") -> Any:
     keys = {"aws_access_key_id": "none", "aws_secret_access_key": "none"}
-    return boto3.client("sagemaker", endpoint_url=base_url, region_name="us-east-1", **keys)
+    return boto3.client(service, endpoint_url=base_url, region_name="us-east-1", **keys)
 
 
 def delete(base_url: str, name: str) -> None:
     """The endpoint; returns when it has ended."""
-    client = _client(base_url)
+    client = client_of(base_url)
     client.delete_endpoint(EndpointName=name)
     waiter = client.get_waiter("endpoint_deleted")
     waiter.wait(EndpointName=name, WaiterConfig={"Delay": 1, "MaxAttempts": 120})
@@ -33,7 +33,7 @@ def deploy(
     environment: Mapping[str, str] | None = None,
 ) -> None:
     """Model, configuration and endpoint of one name; returns when the endpoint is in service."""
-    client = _client(base_url)
+    client = client_of(base_url)
     container = {"ModelDataUrl": folder.as_uri(), "Environment": dict(environment or {})}
     client.create_model(ModelName=name, PrimaryContainer=container)
     variant: dict[str, Any] = {
