@@ -263,6 +263,9 @@ TESTS_OF: dict[str, tuple[str, ...]] = {
     "core/pipeline/spec.py": ("core/test_core_pipeline.py",),
     "core/endpoint/placement.py": (*_PLACEMENT, *_RECONCILE),
     "core/endpoint/ready_times.py": ("core/test_core_ready_times.py",),
+    "core/rollout/agreement.py": ("core/rollout/test_rollout_agreement.py",),
+    "core/rollout/sequential.py": ("core/rollout/test_rollout_agreement.py",),
+    "core/rollout/comparison.py": ("core/rollout/test_rollout_comparison.py",),
     "core/rollout/machine.py": ("core/rollout/test_rollout_machine.py",),
     "core/rollout/policy.py": ("core/rollout/test_rollout_machine.py",),
     "core/alarms/evaluate.py": (
@@ -415,6 +418,7 @@ TESTS_OF: dict[str, tuple[str, ...]] = {
     "gateway/http/answer_pipeline.py": _HTTP,
     "gateway/http/proxy.py": ("gateway/test_proxy.py",),
     "gateway/dispatch/mirroring.py": ("gateway/test_mirroring.py",),
+    "gateway/dispatch/comparing.py": ("gateway/test_comparing.py",),
     "gateway/dispatch/outliers.py": ("gateway/test_outliers.py",),
     "gateway/dispatch/rebalancing.py": ("gateway/test_rebalancing.py",),
     "gateway/dispatch/recording.py": ("gateway/test_recording.py", *_DISPATCH),

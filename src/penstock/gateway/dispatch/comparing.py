@@ -33,7 +33,7 @@ from penstock.core.routing import Routed
 from penstock.errors import PenstockError
 from penstock.gateway.dispatch.endpoint_table import Endpoint
 from penstock.gateway.dispatch.invocation import Invocation, session_of
-from penstock.gateway.dispatch.mirroring import copied
+from penstock.gateway.dispatch.mirroring import CopiesUnderWay, copied
 from penstock.gateway.request_id import RequestIds
 from penstock.metrics.counts.recorder import VariantRecorder
 from penstock.wire.frames import Reply
@@ -44,7 +44,7 @@ ANSWER_MAX: Final = 256 << 10
 _ITS_OWN: Final = ("deadline-passed", "worker-died", "worker-died-in-company")
 
 
-class Pair(NamedTuple):
+class AnswerPair(NamedTuple):
     """A request that one generation has answered: what its copy is compared with."""
 
     routes: ComparedRoutes
@@ -55,8 +55,8 @@ class Pair(NamedTuple):
     took_s: float
 
 
-class Comparisons:
-    """The copies that one gateway has under way. It is their responder."""
+class Comparisons(CopiesUnderWay):
+    """Copies for the other generation."""
 
     def __init__(
         self,
@@ -66,11 +66,9 @@ class Comparisons:
         written: Callable[[Invocation], None],
     ) -> None:
         """`written`: ends a request whose outcome is known."""
+        super().__init__(rng, written)
         self._monotonic = clock.monotonic
         self._ids = ids
-        self._random = rng.random
-        self._written = written
-        self.live: dict[int, Invocation] = {}  #: by number
 
     def copy(
         self, original: Invocation, group: Group, body: bytes, answer: bytes | None, *, now: float
@@ -106,7 +104,7 @@ class Comparisons:
             recorder.compared(routes.rollout, UNPAIRED)
             return None
         took_s = now - original.received
-        pair = Pair(routes, gate, recorder, group.incoming, answer, took_s)
+        pair = AnswerPair(routes, gate, recorder, group.incoming, answer, took_s)
         made = copied(
             original, body, self, entry=endpoint, context=pair, number=self._ids.next(), now=now
         )
@@ -115,19 +113,10 @@ class Comparisons:
         endpoint.in_flight += 1
         return made, routed
 
-    def stop(self, cancel: Callable[[Invocation], None]) -> None:
-        """Cancels all of them: a process that ends waits for none."""
-        for made in list(self.live.values()):
-            self._release(made)
-            cancel(made)
-
     # The responder
 
     def on_reply(self, invocation: Invocation, reply: Reply) -> None:
         self._end(invocation, reply.body)
-
-    def on_chunk(self, invocation: Invocation, chunk: bytes, meta: bytes | None) -> None:
-        return
 
     def on_end(self, invocation: Invocation, reply: Reply) -> None:
         self._end(invocation, None, says=False)
@@ -137,7 +126,7 @@ class Comparisons:
         self._end(invocation, None, says=says)
 
     def _end(self, invocation: Invocation, answer: bytes | None, *, says: bool = True) -> None:
-        pair: Pair = invocation.context
+        pair: AnswerPair = invocation.context
         try:
             if self._release(invocation):
                 for outcome in self._outcomes(pair, invocation, answer, says=says):
@@ -146,7 +135,7 @@ class Comparisons:
             self._written(invocation)
 
     def _outcomes(
-        self, pair: Pair, invocation: Invocation, answer: bytes | None, *, says: bool
+        self, pair: AnswerPair, invocation: Invocation, answer: bytes | None, *, says: bool
     ) -> tuple[str, ...]:
         if not says or (answer is not None and len(answer) > ANSWER_MAX):
             return (UNPAIRED,)
@@ -160,9 +149,3 @@ class Comparisons:
         took_s = self._monotonic() - invocation.received
         old_s, new_s = (took_s, pair.took_s) if pair.incoming else (pair.took_s, took_s)
         return (found, SLOWER) if new_s > old_s * spec.slower_max else (found,)
-
-    def _release(self, invocation: Invocation) -> bool:
-        found = self.live.pop(invocation.number, None) is not None
-        if found:
-            invocation.context.gate.release(len(invocation.body))
-        return found

@@ -29,14 +29,35 @@ from penstock.wire.frames import Reply
 DOOR: Final = "shadow"
 
 
-class Mirrors:
-    """The copies that one gateway has under way. It is their responder."""
+class CopiesUnderWay:
+    """Copies of requests that one gateway has sent and that are not over. It is their responder;
+    their context has the `gate` that admitted them."""
 
     def __init__(self, rng: random.Random, written: Callable[[Invocation], None]) -> None:
         """`written`: ends a request whose outcome is known."""
         self._random = rng.random
         self._written = written
         self.live: dict[int, Invocation] = {}  #: by number
+
+    def stop(self, cancel: Callable[[Invocation], None]) -> None:
+        """Cancels all of them: a process that ends waits for none."""
+        for made in list(self.live.values()):
+            self._release(made)
+            cancel(made)
+
+    def on_chunk(self, invocation: Invocation, chunk: bytes, meta: bytes | None) -> None:
+        return
+
+    def _release(self, invocation: Invocation) -> bool:
+        """Frees its place. False: it was freed before."""
+        found = self.live.pop(invocation.number, None) is not None
+        if found:
+            invocation.context.gate.release(len(invocation.body))
+        return found
+
+
+class Mirrors(CopiesUnderWay):
+    """Copies for shadow variants."""
 
     def copy(
         self, shadow: Shadow, original: Invocation, body: bytes, *, now: float
@@ -70,19 +91,10 @@ class Mirrors:
         recorder.started()
         return made, routed
 
-    def stop(self, cancel: Callable[[Invocation], None]) -> None:
-        """Cancels all of them: a process that ends waits for none."""
-        for made in list(self.live.values()):
-            self._release(made)
-            cancel(made)
-
     # The responder
 
     def on_reply(self, invocation: Invocation, reply: Reply) -> None:
         self._end(invocation)
-
-    def on_chunk(self, invocation: Invocation, chunk: bytes, meta: bytes | None) -> None:
-        return
 
     def on_end(self, invocation: Invocation, reply: Reply) -> None:
         self._end(invocation)
@@ -93,10 +105,6 @@ class Mirrors:
     def _end(self, invocation: Invocation) -> None:
         self._release(invocation)
         self._written(invocation)
-
-    def _release(self, invocation: Invocation) -> None:
-        if self.live.pop(invocation.number, None) is not None:
-            invocation.context.gate.release(len(invocation.body))
 
 
 def copied(
