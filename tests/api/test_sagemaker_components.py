@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from tests.api.test_sagemaker_operations import ARN, SagemakerPlane, error, in_service
+from tests.api.test_sagemaker_rollouts import put_alarms
 
 from penstock.control.store.store import Store
 from penstock.core.deployment.endpoint_state import SetComponent
@@ -370,26 +371,54 @@ def test_a_new_specification_replaces_the_old_one_batch_by_batch_if_it_is_asked_
     assert "LastDeploymentConfig" not in describe(plane)
 
 
-@pytest.mark.parametrize(
-    ("config", "told"),
-    [
-        ({"AutoRollbackConfiguration": {"Alarms": [{"AlarmName": "a"}]}}, "AutoRollback"),
-        ({"MaximumExecutionTimeoutInSeconds": 600}, "MaximumExecutionTimeoutInSeconds"),
-        ({"RollbackMaximumBatchSize": {"Type": "COPY_COUNT", "Value": 1}}, "RollbackMaximum"),
-        ({"MaximumBatchSize": {"Type": "CAPACITY_PERCENT", "Value": 51}}, "between 5 and 50"),
-    ],
-)
-def test_parts_of_a_rolling_update_that_are_not_carried_out_are_refused(
-    plane: SagemakerPlane, config: dict[str, Any], told: str
+def rolling(**more: Any) -> dict[str, Any]:
+    size = {"Type": "COPY_COUNT", "Value": 1}
+    return {"RollingUpdatePolicy": {"MaximumBatchSize": size, "WaitIntervalInSeconds": 0, **more}}
+
+
+def test_a_rolling_update_has_alarms_a_time_limit_and_batches_of_its_way_back(
+    plane: SagemakerPlane,
 ) -> None:
     create(plane)
     settle(plane)
-    size = {"Type": "COPY_COUNT", "Value": 1}
-    policy: dict[str, Any] = {"MaximumBatchSize": size, "WaitIntervalInSeconds": 0}
-    given: dict[str, Any] = {"RollingUpdatePolicy": policy}
-    (given if "Alarms" in str(config) else policy).update(config)
-    status, answer = update(plane, Specification=SPECIFICATION, DeploymentConfig=given)
-    assert (status, told in answer["message"]) == (400, True)
+    back = {"Type": "CAPACITY_PERCENT", "Value": 100}
+    config = rolling(MaximumExecutionTimeoutInSeconds=600, RollbackMaximumBatchSize=back)
+    config["AutoRollbackConfiguration"] = {"Alarms": [{"AlarmName": "errors"}]}
+    missing = update(plane, Specification=SPECIFICATION, DeploymentConfig=config)
+    assert "alarms that do not exist: errors" in missing[1]["message"]
+    put_alarms(plane, "errors")
+    assert update(plane, Specification=SPECIFICATION, DeploymentConfig=config)[0] == 200
+    target = plane.store(Store.describe_component, "chat").desired.target
+    assert (target.alarms, target.batch_back) == (("errors",), 2)
+    assert target.expires == plane.clock.wall() + 600
+
+
+def test_the_record_of_a_component_that_goes_back_has_its_revisions_changed_over(
+    plane: SagemakerPlane,
+) -> None:
+    create(plane)
+    settle(plane)
+    new = SPECIFICATION | {"ComputeResourceRequirements": {"MinMemoryRequiredInMb": 512}}
+    update(plane, Specification=new, DeploymentConfig=rolling())
+    for _ in range(2):  # what is done twice is done once
+        settle(plane, "Updating", failure_reason="it rang", goes_back="it rang")
+    desired = plane.store(Store.describe_component, "chat").desired
+    assert (desired.active.number, desired.target.number) == (2, 1)
+    assert (desired.target.goes_back, desired.status) == ("it rang", "Updating")
+    assert describe(plane)["Specification"] == SPECIFICATION
+    settle(plane, failure_reason="it rang", active_revision=1)
+    described = describe(plane)
+    assert (described["Specification"], described["FailureReason"]) == (SPECIFICATION, "it rang")
+    assert plane.store(Store.describe_component, "chat").desired.active.number == 1
+
+
+def test_a_batch_is_within_the_bounds_of_its_kind(plane: SagemakerPlane) -> None:
+    create(plane)
+    settle(plane)
+    for member, most in (("MaximumBatchSize", 50), ("RollbackMaximumBatchSize", 100)):
+        config = rolling(**{member: {"Type": "CAPACITY_PERCENT", "Value": 4}})
+        status, answer = update(plane, Specification=SPECIFICATION, DeploymentConfig=config)
+        assert (status, f"between 5 and {most} percent" in answer["message"]) == (400, True)
     assert update(plane)[1]["message"] == "Give Specification, RuntimeConfig, or both."
 
 

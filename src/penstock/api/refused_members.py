@@ -9,9 +9,6 @@ from __future__ import annotations
 
 from typing import Final
 
-_DEPLOYMENT: Final = "DeploymentConfig"
-_COMPONENTS: Final = "UpdateInferenceComponent.DeploymentConfig"
-
 #: Where the files of a model are, by its container.
 SOURCE: Final = "ModelDataSource.S3DataSource"
 
@@ -38,12 +35,6 @@ REFUSED: Final[dict[str, str]] = {
     " one place.",
     "CreateInferenceComponent.Specification.ComputeResourceRequirements.AcceleratorPartitionType":
     "AcceleratorPartitionType is not supported: accelerators are given out whole here.",
-    f"{_COMPONENTS}.AutoRollbackConfiguration": f"{_DEPLOYMENT}: AutoRollbackConfiguration is not"
-    " supported here.",
-    f"{_COMPONENTS}.RollingUpdatePolicy.MaximumExecutionTimeoutInSeconds": f"{_DEPLOYMENT}:"
-    " RollingUpdatePolicy.MaximumExecutionTimeoutInSeconds is not supported here.",
-    f"{_COMPONENTS}.RollingUpdatePolicy.RollbackMaximumBatchSize": f"{_DEPLOYMENT}:"
-    " RollingUpdatePolicy.RollbackMaximumBatchSize is not supported here.",
     "CreateTransformJob.TransformInput.DataSource.S3DataSource.S3DataType": "S3DataType {!r} is not"
     " supported:",
     "PutScalingPolicy.PredictiveScalingPolicyConfiguration": "Predictive scaling is not supported"

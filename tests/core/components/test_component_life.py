@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from tests.kit.core_components import chat, copy, failed, revision
 
+from penstock.core.alarms.spec import ALARM, OK
 from penstock.core.deployment.capacity_spec import ComponentSpec
 from penstock.core.deployment.endpoint_state import (
     CREATING,
@@ -28,11 +29,15 @@ from penstock.core.endpoint import component_life as life
 
 
 def decided(
-    component: ComponentSpec, *copies: CopyObserved, failures: tuple[SlotFailure, ...] = ()
+    component: ComponentSpec,
+    *copies: CopyObserved,
+    failures: tuple[SlotFailure, ...] = (),
+    alarms: dict[str, str] | None = None,
+    wall: float = 0.0,
 ) -> tuple[SetComponent | ForgetComponent, ...]:
-    observed = EndpointObserved(copies=copies, failures=failures)
+    observed = EndpointObserved(copies=copies, failures=failures, alarms=alarms or {})
     done = life.roll_out(component, copies, now=0.0)
-    return life.decide(component, done, observed, generation=1, spec=ReconcileSpec())
+    return life.decide(component, done, observed, generation=1, spec=ReconcileSpec(), wall=wall)
 
 
 def test_a_new_one_is_in_service_once_all_its_copies_are_ready() -> None:
@@ -138,3 +143,44 @@ def test_one_that_goes_is_forgotten_once_no_copy_of_any_revision_is_left() -> No
     for left in (copy(1), copy(1, of="chat/7", phase=UNLOADING)):
         assert decided(going, left) == ()
     assert decided(going, copy(1, of="other/1")) == (ForgetComponent("chat", "nothing-left"),)
+
+
+GUARDED = replace(revision(2, batch=1), alarms=("errors", "slow"), expires=600.0)
+
+
+def test_an_alarm_or_the_end_of_its_time_makes_both_revisions_change_places() -> None:
+    component, copies = chat(2, UPDATING, target=GUARDED), (copy(1), copy(9, of="chat/2"))
+    assert decided(component, *copies, alarms={"errors": OK}, wall=599.0) == ()
+    rang = "the update went back: in ALARM: slow"
+    assert decided(component, *copies, alarms={"slow": ALARM}) == (
+        SetComponent("chat", UPDATING, 2, "goes-back", rang, goes_back=rang),
+    )
+    late = "the update went back: it was not done within MaximumExecutionTimeoutInSeconds"
+    assert decided(component, *copies, wall=600.0) == (
+        SetComponent("chat", UPDATING, 2, "goes-back", late, goes_back=late),
+    )
+
+
+def test_the_way_back_is_over_when_all_former_copies_are_ready_and_is_not_turned_again() -> None:
+    former = replace(revision(1), goes_back="it rang", alarms=("errors",))
+    component = replace(chat(2, UPDATING, target=former), active=GUARDED)
+    ringing = {"errors": ALARM}
+    assert decided(component, copy(1), copy(9, of="chat/2"), alarms=ringing, wall=900.0) == ()
+    assert decided(component, copy(1), copy(2, 1), alarms=ringing) == (
+        SetComponent("chat", IN_SERVICE, 2, "back", "it rang", 1),
+    )
+    dead = failed(1, of="chat/1", permanent=True)
+    (told,) = decided(component, copy(1), copy(9, of="chat/2"), failures=(dead,))
+    assert isinstance(told, SetComponent)
+    assert told.active_revision == 2
+    assert "the new one serves on" in told.failure_reason
+
+
+def test_without_batches_the_former_one_never_gave_anything_away() -> None:
+    component = chat(2, UPDATING, target=replace(GUARDED, batch=0))
+    assert decided(component, copy(1), copy(2, 1), wall=600.0) == (
+        SetComponent(
+            "chat", IN_SERVICE, 2, "back",
+            "the update went back: it was not done within MaximumExecutionTimeoutInSeconds", 1,
+        ),
+    )  # fmt: skip

@@ -101,3 +101,12 @@ def test_between_two_batches_there_is_a_pause_and_after_the_last_one_as_well() -
     # The pause begins with the last of them.
     apart = [*news(1, since=10.0), copy(9, 1, of="chat/2", since=50.0)]
     assert roll_out(component, apart, now=79.0).next_deadline == 80.0
+
+
+def test_on_the_way_back_former_copies_come_again_and_what_serves_stays_until_then() -> None:
+    """Two of five were replaced; all at once, or one by one."""
+    for batch, wanted in ((0, {"chat/2": 2, "chat/1": 5}), (1, {"chat/2": 2, "chat/1": 4})):
+        former = replace(revision(1, batch=batch), goes_back="it rang")
+        component = replace(chat(5, UPDATING, target=former), active=revision(2, batch=2))
+        assert desired(component, *olds(3), *news(2)) == wanted
+        assert roll_out(component, [*olds(5), *news(2)], now=0.0).complete

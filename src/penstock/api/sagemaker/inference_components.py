@@ -29,6 +29,7 @@ from penstock.api.sagemaker.context import (
     untagged,
 )
 from penstock.api.sagemaker.deployments import DOWNLOAD_TIMEOUT_S, STARTUP_TIMEOUT_S
+from penstock.api.sagemaker.rollouts import alarms_of
 from penstock.control.store.components import ComponentChange, NewComponent
 from penstock.control.store.records import (
     COMPONENT,
@@ -52,7 +53,6 @@ Json = Mapping[str, Any]
 
 #: Paths of `REFUSED`.
 _SPECIFICATION = "CreateInferenceComponent.Specification"
-_DEPLOYMENT_CONFIG = "UpdateInferenceComponent.DeploymentConfig"
 
 
 async def revision_of(
@@ -108,23 +108,29 @@ def chosen(request: Json, variant: VariantSpec) -> Json:
     )
 
 
-def rolling(config: Json, copies: int) -> tuple[int, float]:
-    """(copies replaced at once, s between two batches) of a DeploymentConfig; 0 copies = all."""
-    if config.get("AutoRollbackConfiguration"):
-        raise invalid(REFUSED[f"{_DEPLOYMENT_CONFIG}.AutoRollbackConfiguration"])
+async def rolling(context: SagemakerContext, config: Json, copies: int) -> dict[str, Any]:
+    """The fields of a `ComponentRevision` that a DeploymentConfig sets."""
     policy = config.get("RollingUpdatePolicy")
     if not policy:
-        return 0, 0.0
-    for member in ("MaximumExecutionTimeoutInSeconds", "RollbackMaximumBatchSize"):
-        if policy.get(member):
-            raise invalid(REFUSED[f"{_DEPLOYMENT_CONFIG}.RollingUpdatePolicy.{member}"])
-    size = policy["MaximumBatchSize"]
-    value = size["Value"]
-    if size["Type"] == "CAPACITY_PERCENT":
-        if not 5 <= value <= 50:
-            raise invalid(f"MaximumBatchSize of {value} percent must be between 5 and 50 percent.")
-        value = max(math.ceil(copies * value / 100), 1)
-    return value, float(policy["WaitIntervalInSeconds"])
+        return {}
+    back = policy.get("RollbackMaximumBatchSize")
+    limit_s = float(policy.get("MaximumExecutionTimeoutInSeconds", 0))
+    return {
+        "batch": _batch("MaximumBatchSize", policy["MaximumBatchSize"], copies, 50),
+        "batch_wait_s": float(policy["WaitIntervalInSeconds"]),
+        "batch_back": _batch("RollbackMaximumBatchSize", back, copies, 100) if back else 0,
+        "alarms": await alarms_of(context, config),
+        "expires": context.clock.wall() + limit_s if limit_s else 0.0,
+    }
+
+
+def _batch(member: str, size: Json, copies: int, percent_max: int) -> int:
+    value = int(size["Value"])
+    if size["Type"] != "CAPACITY_PERCENT":
+        return value
+    if not 5 <= value <= percent_max:
+        raise invalid(f"{member} of {value} percent must be between 5 and {percent_max} percent.")
+    return max(math.ceil(copies * value / 100), 1)
 
 
 async def _model(context: SagemakerContext, name: str, specification: Json) -> ModelSource:
@@ -313,7 +319,8 @@ async def update_inference_component(context: SagemakerContext, params: Members)
         raise invalid("Give Specification, RuntimeConfig, or both.")
     kept = {key: value for key, value in record.request.items() if key != "DeploymentConfig"}
     revision = None
-    batch, wait_s = rolling(
+    deployed = await rolling(
+        context,
         params.get("DeploymentConfig") or {},
         record.desired.copies if copies is None else copies,
     )
@@ -325,8 +332,7 @@ async def update_inference_component(context: SagemakerContext, params: Members)
         specification = chosen(kept, variant)
         revision = replace(
             await revision_of(context, record.name, specification, endpoint=endpoint.name),
-            batch=batch,
-            batch_wait_s=wait_s,
+            **deployed,
         )
         _require_same_base(record, revision.base)
     if copies is not None:

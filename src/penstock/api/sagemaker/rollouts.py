@@ -60,16 +60,23 @@ async def policy_of(
     made = _blue_green(blue_green, instances) if blue_green else {}
     policy = RolloutPolicy(
         **_rolling(rolling, instances) if rolling else made,
-        alarms=_alarms(config.get("AutoRollbackConfiguration") or {}),
+        alarms=await alarms_of(context, config),
     )
     _check_time(policy, instances)
-    missing = await context.database.call(_missing, policy.alarms)
+    return policy
+
+
+async def alarms_of(context: SagemakerContext, config: Json) -> tuple[str, ...]:
+    """Names of the alarms of a DeploymentConfig's AutoRollbackConfiguration. Raises
+    ValidationException, also for alarms that do not exist."""
+    names = _alarms(config.get("AutoRollbackConfiguration") or {})
+    missing = await context.database.call(_missing, names)
     if missing:
         raise _invalid(
             f"AutoRollbackConfiguration names alarms that do not exist: {', '.join(missing)}."
             " Create them with PutMetricAlarm first."
         )
-    return policy
+    return names
 
 
 def check_variants(policy: RolloutPolicy | None, old: DeploymentSpec, new: DeploymentSpec) -> None:

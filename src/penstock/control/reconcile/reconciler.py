@@ -306,9 +306,13 @@ class ReconcilerDriver:
             self._deadlines[key] = self._clock.monotonic() + _BUG_RETRY_S
 
     async def _alarms(self, desired: EndpointSpec) -> Mapping[str, str]:
-        """States of the alarms that a rollout under way watches."""
+        """States of the alarms that rollouts under way watch."""
         policy = desired.target.rollout if desired.target is not None else None
-        names = policy.alarms if policy is not None else ()
+        targets = [one.target for one in desired.components if one.target is not None]
+        names = (
+            *(policy.alarms if policy is not None else ()),
+            *(name for target in targets for name in target.alarms),
+        )
         return await self._database.call(self._alarm_states, names) if names else {}
 
     def agreement(self, desired: EndpointSpec) -> AgreementCounts | None:

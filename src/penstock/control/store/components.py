@@ -177,6 +177,19 @@ def settle(db: Connection, endpoint: str, action: SetComponent, *, now: float) -
     if row["status"] not in _STILL_THERE or row["copies"] != action.copies:
         return
     values: dict[str, Any] = {"status": action.status, "failure_reason": action.failure_reason}
+    if action.goes_back:
+        if row["target"] is None or decode_revision(row["target"]).goes_back:
+            return
+        target = decode_revision(row["target"])
+        former = replace(
+            decode_revision(row["active"]),
+            batch=target.batch_back,
+            batch_wait_s=0.0,
+            goes_back=action.goes_back,
+        )
+        values |= {"active": row["target"], "target": encode_revision(former)}
+        if row["former_request"] is not None:
+            values |= {"request": row["former_request"], "former_request": row["request"]}
     if action.active_revision is not None and row["target"] is not None:
         if decode_revision(row["target"]).number == action.active_revision:
             values["active"] = row["target"]

@@ -163,6 +163,11 @@ class ComponentRevision:
     startup_timeout_s: float = 600.0
     batch: int = 0  #: copies of the former revision that this one replaces at once; 0 = all
     batch_wait_s: float = 0.0  #: s from the last copy of a batch to the next batch
+    batch_back: int = 0  #: the same as `batch` on the way back, if it goes back; 0 = all
+    alarms: tuple[str, ...] = ()  #: names; one in ALARM while it is rolled out sends it back
+    #: wall clock s at which it goes back if it is not settled; 0 = no limit
+    expires: float = 0.0
+    goes_back: str = ""  #: why it replaces the revision that was to replace it; "" = it does not
     base: str = ""  #: for an adapter: the component whose copies it is loaded into; "" = no adapter
 
 

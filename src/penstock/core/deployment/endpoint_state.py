@@ -295,7 +295,8 @@ class SetRollout:
 class SetComponent:
     """A component's new status, recorded in one transaction. If `active_revision` is the target's,
     the target becomes active and the rollout ends; if it is the active one's, the target is
-    dropped."""
+    dropped. `goes_back`: both change places, so that the active one replaces the target in turn;
+    the reason why."""
 
     component: str
     status: str
@@ -304,6 +305,7 @@ class SetComponent:
     reason: str  #: copies-ready | counts-reached | counts-out-of-reach | component-failed | …
     failure_reason: str = ""
     active_revision: int | None = None
+    goes_back: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,8 @@
                a failure that a retry cannot help, or `attempts_max` of one slot -> Failed
     Updating   (specification) the new revision's copies are ready -> InService with it; if one
                fails, the former revision serves on: InService, with the error as FailureReason
+               An alarm that is in ALARM meanwhile, or the end of its time, makes the former one
+               replace it in turn, in batches of its own -> InService, with that as FailureReason
     Updating   (count) reached -> InService; out of reach -> InService as well: the copies that
                have room serve, the rest is retried, and FailureReason says what is missing
     InService  what dies is replaced; the status stays
@@ -26,6 +28,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
+from penstock.core.alarms.spec import ALARM
 from penstock.core.deployment.capacity_spec import (
     ComponentCopiesSpec,
     ComponentSpec,
@@ -106,10 +109,12 @@ def decide(
     generation: int,
     spec: ReconcileSpec,
     others: Iterable[ComponentSpec] = (),
+    wall: float = 0.0,
 ) -> tuple[SetComponent | ForgetComponent, ...]:
     """The change of its record that the observed state requires; at most one action.
 
     `generation`: the endpoint's generation that serves. `others`: its components, with adapters.
+    `wall`: s by the wall clock.
     """
     name = component.name
     if component.status == DELETING:
@@ -118,7 +123,19 @@ def decide(
     if component.status not in (CREATING, UPDATING):
         return ()
     newest = component.target or component.active
+    back = _why_back(component, observed, wall)
+    if back:
+        story = back[:FAILURE_REASON_CHARS_MAX]
+        if not newest.batch:  # the former one has all its copies, and all traffic
+            number = component.active.number
+            return (SetComponent(name, IN_SERVICE, component.copies, "back", story, number),)
+        return (
+            SetComponent(name, UPDATING, component.copies, "goes-back", story, goes_back=story),
+        )
     if rollout.complete:
+        if newest.goes_back:
+            story = newest.goes_back
+            return (SetComponent(name, IN_SERVICE, component.copies, "back", story, newest.number),)
         reason = "copies-ready" if component.status == CREATING else "counts-reached"
         if component.target is not None:
             reason = "revision-ready"
@@ -144,9 +161,23 @@ def decide(
     elif component.target is not None:
         reason, number = "revision-failed", component.active.number
         if not message.startswith("CapacityError:"):
-            message = f"the update failed, the former specification serves on: {message}"
+            serves = "new one" if newest.goes_back else "former specification"
+            message = f"the update failed, the {serves} serves on: {message}"
     story = message[:FAILURE_REASON_CHARS_MAX]
     return (SetComponent(name, status, component.copies, reason, story, number),)
+
+
+def _why_back(component: ComponentSpec, observed: EndpointObserved, wall: float) -> str:
+    """Why the revision that is rolled out has to go back; "" = nothing asks for it."""
+    target = component.target
+    if target is None or target.goes_back:
+        return ""
+    ringing = [name for name in target.alarms if observed.alarms.get(name) == ALARM]
+    if ringing:
+        return f"the update went back: in ALARM: {', '.join(ringing)}"
+    if target.expires and wall >= target.expires:
+        return "the update went back: it was not done within MaximumExecutionTimeoutInSeconds"
+    return ""
 
 
 def _final_failure(

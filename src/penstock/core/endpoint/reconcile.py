@@ -52,7 +52,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from penstock.core.deployment.capacity_spec import ComponentSpec, raised
+from penstock.core.deployment.capacity_spec import ComponentRevision, ComponentSpec, raised
 from penstock.core.deployment.deployment import DeploymentSpec
 from penstock.core.deployment.endpoint_state import (
     DELETING,
@@ -289,6 +289,15 @@ class _ReconcileTurn:
         if watched and step.progress.stage == BAKING:
             self.deadline = earliest(self.deadline, self._now + LOOK_S)
 
+    def _wake_for_revision(self, target: ComponentRevision | None) -> None:
+        if target is None or target.goes_back:
+            return
+        if target.alarms:
+            self.deadline = earliest(self.deadline, self._now + LOOK_S)
+        if target.expires:
+            due = self._now + max(target.expires - self._wall, 0.0)
+            self.deadline = earliest(self.deadline, due)
+
     def _give_up(
         self, target: DeploymentSpec, active: DeploymentSpec | None, reason: str, why: str
     ) -> None:
@@ -336,7 +345,9 @@ class _ReconcileTurn:
                 generation=active.generation,
                 spec=self._spec,
                 others=self._desired.components,
+                wall=self._wall,
             )
+            self._wake_for_revision(component.target)
 
     def end_components(self, reason: str) -> None:
         """Ends the components of an endpoint that will never serve."""

@@ -160,7 +160,7 @@ def _entries(
 def _serving(component: ComponentSpec) -> set[str]:
     """Names of copies that may be routed to."""
     serving = {copies_name(component.name, component.active.number)}
-    if component.target is not None and component.target.batch:
+    if component.target is not None and (component.target.batch or component.target.goes_back):
         serving.add(copies_name(component.name, component.target.number))
     return serving
 
