@@ -207,3 +207,39 @@ def test_an_update_under_load_loses_no_request_and_answers_with_the_one_or_the_o
             before = len(seen)
             wait_until(lambda low=before: len(seen) > low + 20, "answers", 30)
             assert set(seen[before + 10 :]) == {model}
+
+
+def test_an_alarm_brings_the_copies_of_the_former_specification_back(site: ComponentSite) -> None:
+    """In the middle of a rolling update, when one of two copies was replaced; nobody waits."""
+    site.endpoint(InitialInstanceCount=1)
+    for name in ("red", "blue"):
+        site.model(name)
+    site.component("red", "red", 2)
+    site.serves("red", copies=2)
+    cloudwatch = site.server.client("cloudwatch")
+    cloudwatch.put_metric_alarm(
+        AlarmName="component-errors", Namespace="Shop", MetricName="none", Statistic="Sum",
+        Period=10, EvaluationPeriods=1, Threshold=5, ComparisonOperator="GreaterThanThreshold",
+    )  # fmt: skip
+    slowly = {**ROLLING["RollingUpdatePolicy"], "WaitIntervalInSeconds": 600}
+    seen: list[str] = []
+    with Repeating(lambda: seen.append(site.ask("red")["name"]), threads=2):
+        site.client.update_inference_component(
+            InferenceComponentName="red",
+            Specification={"ModelName": "blue", "ComputeResourceRequirements": SMALL},
+            DeploymentConfig={
+                "RollingUpdatePolicy": slowly,
+                "AutoRollbackConfiguration": {"Alarms": [{"AlarmName": "component-errors"}]},
+            },
+        )
+        wait_until(lambda: "blue" in seen[-20:], "an answer of the new one", 60)
+        cloudwatch.set_alarm_state(
+            AlarmName="component-errors", StateValue="ALARM", StateReason="by hand"
+        )
+        described = site.settled("red", copies=2)
+        before = len(seen)
+        wait_until(lambda: len(seen) > before + 20, "answers", 30)
+        assert set(seen[before + 10 :]) == {"red"}
+    assert described["InferenceComponentStatus"] == "InService"
+    assert described["FailureReason"] == "the update went back: in ALARM: component-errors"
+    assert described["Specification"]["ModelName"] == "red"
