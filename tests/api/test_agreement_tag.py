@@ -8,9 +8,11 @@ from dataclasses import replace
 import pytest
 from tests.kit.core_reconcile import deployment
 
-from penstock.api.sagemaker.agreements import TAG, agreeing, agreement_of
+from penstock.api.sagemaker.agreements import TAG, agreeing
 from penstock.core.rollout.agreement import AgreementSpec
+from penstock.core.rollout.agreement_words import agreement_of
 from penstock.core.rollout.policy import ALL_AT_ONCE, CANARY, RolloutPolicy
+from penstock.errors import CallerError
 from penstock.wire.aws.errors import AwsError
 
 CANARIES = RolloutPolicy(kind=CANARY)
@@ -34,8 +36,10 @@ def test_words_in_any_order_with_a_default_for_each() -> None:
     ],
 )
 def test_what_says_nothing_sensible_is_refused(value: str, says: str) -> None:
-    with pytest.raises(AwsError, match=re.escape(says)):
+    with pytest.raises(CallerError, match=re.escape(says)):
         agreement_of(value)
+    with pytest.raises(AwsError, match=re.escape(says)):
+        agreeing(CANARIES, {TAG: value}, deployment(generation=1), deployment(generation=2))
 
 
 def test_only_a_rollout_with_two_generations_has_something_to_compare() -> None:

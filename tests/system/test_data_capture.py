@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from tests.kit.polling import wait_until
-from tests.kit.servers import EXAMPLES, Server
+from tests.kit.python_models import python_model
+from tests.kit.servers import EXAMPLES, Server, penstock
 from tests.system.test_scaling import settings
 
 pytestmark = pytest.mark.system
@@ -35,6 +36,21 @@ def capturing(server: Server, destination: Path, **more: Any) -> None:
         "CaptureOptions": [{"CaptureMode": "Input"}, {"CaptureMode": "Output"}],
     }
     server.endpoint("echo", ModelName="echo", members={"DataCaptureConfig": capture | more})
+
+
+#: Answers every fourth call with another number, and fails the one after it.
+OTHER = """
+import json
+
+def model_fn(model_dir):
+    return None
+
+def transform_fn(model, body, content_type, accept):
+    number = json.loads(body)[0]
+    if number % 4 == 3:
+        raise ValueError("no")
+    return json.dumps([number + (number % 4 == 2)]), "application/json"
+"""
 
 
 def captured(destination: Path) -> list[dict[str, Any]]:
@@ -104,6 +120,32 @@ def test_calls_lie_as_lines_below_their_variant(tmp_path: Path, gateways: str) -
         runtime.invoke_endpoint(EndpointName="echo", ContentType="text/csv", Body=b"1,2")
         assert server.stop() == 0
     assert len(captured(out)) == 6
+
+
+def test_captured_calls_are_replayed_to_another_model(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    with served(tmp_path) as server:
+        capturing(server, out)
+        for number in range(40):
+            server.invoke("echo", [number])
+        wait_until(lambda: len(captured(out)) == 40, "the lines")
+        (out / "echo" / "torn.jsonl").write_text('{"captureData": 1}\nno JSON\n\n')
+        python_model(tmp_path / "other", OTHER)
+        server.deploy("other", tmp_path / "other")
+        page = tmp_path / "replay.html"
+        same = penstock("replay", str(out), "--to", "echo", "--json", server=server)
+        told = json.loads(same.stdout)
+        assert (told["sent"], told["outcomes"]) == (40, {"agree": 40})
+        assert told["unreadable_lines"] == 2
+        assert told["took_ms"].keys() == {"p50", "p90", "p99"}
+        worse = penstock(
+            "replay", str(out), "--to", "other", "--html", str(page), server=server, status=1
+        )
+        assert "20 agree, 10 differ, 10 failed" in worse.stdout
+        assert "answers disagree (sure to 100.00% that it is above 1.00%)" in worse.stdout
+        assert "<svg" in page.read_text()
+        missing = penstock("replay", str(out), "--to", "nobody", server=server, status=1)
+        assert "Could not find endpoint" in missing.stderr
 
 
 def test_calls_are_answered_while_their_destination_can_not_be_written(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 import pytest
 
-from penstock.wire.capture_lines import CapturedCall, line, object_name
+from penstock.wire.capture_lines import CapturedCall, line, object_name, read
 
 AT = 1_700_000_000.25  #: 2023-11-14 22:13:20 UTC
 EVENT = "11111111-2222-4333-8444-555555555555"
@@ -65,3 +65,22 @@ def test_data_is_text_where_its_type_is_one_of_the_named(
 def test_files_lie_by_the_hour_of_their_first_call() -> None:
     assert object_name("shop", "blue", AT, "u") == "shop/blue/2023/11/14/22/13-20-250-u.jsonl"
     assert object_name("shop", "blue", 0.0, "u") == "shop/blue/1970/01/01/00/00-00-000-u.jsonl"
+
+
+def test_a_line_is_read_as_it_was_written() -> None:
+    types = ("application/json", "image/png")
+    call = CapturedCall(1_700_000_000.0, b"[1]", b"\xff\x00", *types, "a", "b")
+    written = line(call, "e", csv_types=(), json_types=("application/json",))
+    assert read(written) == call
+    only = CapturedCall(1_700_000_000.0, None, b"x")
+    assert read(line(only, "e", csv_types=(), json_types=())) == only
+
+
+@pytest.mark.parametrize(
+    "text",
+    [b"", b"[]", b"7", b"{}", b'{"captureData": 1}', b'{"captureData": {"endpointInput": 3}}',
+     b'{"captureData": {}, "eventMetadata": {"inferenceTime": "today"}}', b"\xff"],
+)  # fmt: skip
+def test_what_is_no_captured_call_is_a_value_error(text: bytes) -> None:
+    with pytest.raises(ValueError, match=r".*"):
+        read(text)

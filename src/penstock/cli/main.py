@@ -19,6 +19,7 @@ from penstock.cli.endpoints import (
     init,
     invoke,
     models,
+    replay,
     rollout,
     status,
 )
@@ -78,6 +79,7 @@ app.add_typer(explain.app, name="explain", help="Why a request, or a target mode
 options.command(app, "cost")(cost.cost)
 app.add_typer(explain.scaling_app, name="scaling", help="Auto scaling: what was decided, and why.")
 app.add_typer(rollout.app, name="rollout", help="How a new generation takes over; orders to it.")
+options.command(app, "replay")(replay.replay)
 app.add_typer(traffic.app, name="traffic", help="Traffic between regions: who gets how much.")
 app.add_typer(keys.app, name="keys", help="Access keys of this server.")
 app.add_typer(settings.app, name="config", help="Settings, and where they come from.")

@@ -57,6 +57,32 @@ def line(
     return orjson.dumps(whole, option=orjson.OPT_APPEND_NEWLINE)
 
 
+def read(text: bytes) -> CapturedCall:
+    """The call of a line, whoever wrote it. Raises ValueError for what is no such line."""
+    try:
+        whole = orjson.loads(text)
+        captured, about = whole["captureData"], whole.get("eventMetadata") or {}
+        sides = [captured.get(name) or {} for name in ("endpointInput", "endpointOutput")]
+        request, answer = (_decoded(one) for one in sides)
+        ended = datetime.strptime(about["inferenceTime"], "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
+        custom = about.get("customAttributes") or [None]
+        return CapturedCall(
+            ended.timestamp(), request, answer,
+            request_type=sides[0].get("observedContentType"),
+            answer_type=sides[1].get("observedContentType"),
+            inference_id=about.get("inferenceId"), custom_attributes=custom[0],
+        )  # fmt: skip
+    except (KeyError, TypeError, AttributeError, IndexError) as error:
+        raise ValueError(f"no captured call: {error!r}") from error
+
+
+def _decoded(side: dict[str, Any]) -> bytes | None:
+    data = side.get("data")
+    if data is None:
+        return None
+    return base64.b64decode(data) if side.get("encoding") == _BASE64 else data.encode()
+
+
 def object_name(endpoint: str, variant: str, begun: float, ident: str) -> str:
     """Name of a file below its destination; `begun`: wall s of its first call."""
     at = _utc(begun)

@@ -1,40 +1,20 @@
-"""The tag of an endpoint configuration that says what the answers of its rollout are held to.
-
-`penstock:agreement`, for any AWS client, with words parted by spaces, each with its default:
-
-    scores | classes | ranking | text | exact    how answers are compared [scores]
-    tolerance=0.01     scores: of two numbers, absolute or relative; text: part of the tokens
-    top=10             ranking: places that count
-    disagree=0.01      share of the pairs of answers that may disagree
-    errors=0.01        share of the requests that the new generation alone may fail
-    slower=1.5         times what the old generation takes; 0: time does not count
-    mirror=1           share of the requests that are copied
-    confidence=0.99    of each decision
+"""The tag of an endpoint configuration that says what the answers of its rollout are held to:
+`penstock:agreement`, for any AWS client. Its words are those of `core/rollout/agreement_words.py`.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
 from penstock.api.sagemaker.context import invalid
 from penstock.core.deployment.deployment import DeploymentSpec
-from penstock.core.rollout.agreement import KINDS, AgreementSpec
+from penstock.core.rollout.agreement_words import agreement_of
 from penstock.core.rollout.policy import ALL_AT_ONCE, RolloutPolicy
+from penstock.errors import CallerError
 
 TAG: Final = "penstock:agreement"
-#: Word -> (field, least, most); the bounds of tests are open, as a share of 0 or 1 can't be tested.
-_NUMBERS: Final[dict[str, tuple[str, float, float]]] = {
-    "tolerance": ("tolerance", 0.0, 1.0),
-    "top": ("top", 1, 1000),
-    "disagree": ("disagree_max", 0.0001, 0.5),
-    "errors": ("errors_max", 0.0001, 0.5),
-    "slower": ("slower_max", 0.0, 100.0),
-    "mirror": ("mirror", 0.001, 1.0),
-    "confidence": ("confidence", 0.5, 0.999999),
-}
 
 
 def agreeing(
@@ -49,7 +29,10 @@ def agreeing(
     """
     if TAG not in tags:
         return policy
-    spec = agreement_of(tags[TAG])
+    try:
+        spec = agreement_of(tags[TAG])
+    except CallerError as error:
+        raise _invalid(f"{error.message}.") from error
     if policy is None or policy.kind == ALL_AT_ONCE:
         raise _invalid(
             "answers can be compared while two generations serve: update with a DeploymentConfig"
@@ -63,37 +46,6 @@ def agreeing(
         if any(each.model is not None and each.model.multi_model for each in one.variants):
             raise _invalid("answers of multi-model variants are not compared.")
     return replace(policy, agreement=spec)
-
-
-def agreement_of(text: str) -> AgreementSpec:
-    """What a tag's value says. Raises ValidationException."""
-    found: dict[str, Any] = {}
-    for word in text.split():
-        name, equals, value = word.partition("=")
-        read: str | float
-        if not equals and name in KINDS:
-            field, read = "kind", name
-        elif equals and name in _NUMBERS:
-            field, least, most = _NUMBERS[name]
-            read = _number(word, value, least, most)
-            read = int(read) if field == "top" else read
-        else:
-            words = ", ".join((*KINDS, *(f"{each}=" for each in _NUMBERS)))
-            raise _invalid(f"{word!r} is none of its words: {words}.")
-        if field in found:
-            raise _invalid(f"{word!r} is there twice.")
-        found[field] = read
-    return AgreementSpec(**found)
-
-
-def _number(word: str, value: str, least: float, most: float) -> float:
-    try:
-        read = float(value)
-    except ValueError:
-        read = math.nan
-    if not least <= read <= most:
-        raise _invalid(f"{word!r} has to be a number from {least:g} to {most:g}.")
-    return read
 
 
 def _invalid(cause: str) -> Exception:
