@@ -3,7 +3,7 @@ nobody.
 
 A small world carries the actions out as the control plane's driver does, with the weather chosen by
 Hypothesis: starts and loads that succeed, fail or hang, deaths, updates with and without a rollout
-policy, alarms, new counts, deletions.
+policy, alarms, answers that agree or not, orders, new counts, deletions.
 """
 
 from __future__ import annotations
@@ -53,13 +53,19 @@ from penstock.core.deployment.endpoint_state import (
 )
 from penstock.core.deployment.slot_retries import ReconcileSpec, failure_count
 from penstock.core.endpoint.reconcile import decide
+from penstock.core.rollout.agreement import AgreementCounts, AgreementSpec
 from penstock.core.rollout.policy import (
     ALL_AT_ONCE,
     CANARY,
     CAPACITY_PERCENT,
     INSTANCE_COUNT,
     LINEAR,
+    ORDERS,
+    PAUSE,
+    RESUME,
     ROLLING,
+    ROLLING_BACK,
+    TERMINATING,
     RolloutPolicy,
     RolloutSize,
 )
@@ -103,6 +109,7 @@ class World:
         self.deadline: float | None = None
         self.number = 0
         self.alarm = OK
+        self.pairs = AgreementCounts()
 
     def observed(self) -> EndpointObserved:
         return EndpointObserved(
@@ -111,6 +118,7 @@ class World:
             failures=tuple(self.failures.values()),
             published=self.published,
             alarms={"errors": self.alarm},
+            agreement=self.pairs,
         )
 
     def named(self) -> set[int]:
@@ -132,6 +140,12 @@ class World:
             self.restart()
         elif what == "alarm":
             self.alarm = ALARM if self.alarm == OK else OK
+        elif what == "pairs":
+            assert isinstance(detail, AgreementCounts)
+            self.pairs = detail
+        elif what == "order":
+            assert isinstance(detail, str)
+            self.order(detail)
         elif what == "roll out":
             assert isinstance(detail, tuple)
             self.ask("update", *detail)
@@ -220,7 +234,9 @@ class World:
                 assert self.desired is not None
                 assert self.desired.target is not None
                 assert self.desired.target.generation == action.generation
-                self.desired = replace(self.desired, progress=action.progress)
+                before = self.desired.progress
+                order = before.order if before is not None else ""
+                self.desired = replace(self.desired, progress=replace(action.progress, order=order))
             case SetStatus():
                 self.set_status(action)
             case FinishDelete():
@@ -358,6 +374,15 @@ class World:
                 changed = deployment(active.generation, counts)
                 self.make_spec(replace(desired, status=UPDATING, active=changed, previous=active))
 
+    def order(self, order: str) -> None:
+        """An operator's order, refused as the store refuses it."""
+        progress = self.desired.progress if self.desired is not None else None
+        if progress is None or progress.stage in (TERMINATING, ROLLING_BACK):
+            return
+        assert self.desired is not None
+        ordered = replace(progress, order="" if order == RESUME else order)
+        self.desired = replace(self.desired, progress=ordered)
+
     def restart(self) -> None:
         """The server was killed: instances die with it, the record stays."""
         self.instances.clear()
@@ -397,7 +422,12 @@ class World:
             self.succeed(name)
 
     def heal(self) -> None:
-        """Good weather from now on: everything under way succeeds, time goes on."""
+        """Good weather from now on: everything under way succeeds, answers agree, nobody pauses,
+        time goes on."""
+        self.pairs = AgreementCounts(agree=10_000)
+        progress = self.desired.progress if self.desired is not None else None
+        if progress is not None and progress.order == PAUSE:
+            self.order(RESUME)
         for _ in range(400):
             self.settle()
             self.check()
@@ -425,6 +455,7 @@ POLICIES = st.builds(
     termination_wait_s=st.sampled_from([0.0, 3.0]),
     execution_s_max=st.sampled_from([0.0, 0.0, 600.0]),
     alarms=st.sampled_from([(), ("errors",)]),
+    agreement=st.sampled_from([None, AgreementSpec()]),
 )
 EVENTS = st.one_of(
     st.tuples(st.just("step"), st.integers(0, 20), LUCK),
@@ -434,6 +465,14 @@ EVENTS = st.one_of(
     st.tuples(st.just("counts"), st.just(0), COUNTS),
     st.tuples(st.just("roll out"), st.just(0), st.tuples(COUNTS, POLICIES)),
     st.tuples(st.just("alarm"), st.just(0), NOTHING),
+    st.tuples(
+        st.just("pairs"),
+        st.just(0),
+        st.builds(
+            AgreementCounts, agree=st.sampled_from([0, 10_000]), differ=st.sampled_from([0, 9])
+        ),
+    ),
+    st.tuples(st.just("order"), st.just(0), st.sampled_from(ORDERS)),
     st.tuples(st.sampled_from(["restart", "calm"]), st.just(0), NOTHING),
     st.tuples(st.sampled_from(["delete", "time", "time", "time"]), st.just(0), st.just((1,))),
 )
