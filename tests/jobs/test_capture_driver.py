@@ -259,3 +259,16 @@ def test_a_process_that_is_killed_leaves_whole_lines(tmp_path: Path, files: int)
         text = file.read_text()
         assert text.endswith("\n")
         assert [json.loads(line)["eventVersion"] for line in text.splitlines()] == ["0"] * 50
+
+
+async def test_what_must_not_be_kept_is_not_written(tmp_path: Path) -> None:
+    patterns = (r"\d{4}-\d{4}", "a=")
+    objects = Objects(ArtifactSettings())
+    made, recorder = CaptureDriver(SPEC, objects, SystemClock(), patterns), Recorder()
+    made.start()
+    made.put(record(tmp_path.as_uri(), recorder, b"card 1234-5678, card 8765-4321"))
+    await until(lambda: recorder.counts["written-bytes", ""], "the file")
+    [found] = lines(tmp_path)
+    assert found["captureData"]["endpointInput"]["data"] == "card [redacted], card [redacted]"
+    assert found["eventMetadata"]["customAttributes"] == ["[redacted]b"]
+    await made.close()

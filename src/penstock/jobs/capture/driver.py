@@ -11,9 +11,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import re
 import uuid
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
@@ -53,6 +54,7 @@ FILE_WAIT_S: Final = 10.0
 _FILE_BYTES_MAX: Final = 4 << 20
 _FILE_RECORDS_MAX: Final = 4096
 _THREADS: Final = 4
+_REDACTED: Final = b"[redacted]"
 #: A file is given up after some two minutes. Its memory is needed for calls that come later, and
 #: a store that is away for longer is away for hours.
 _TRIES_MAX: Final = 8
@@ -89,7 +91,15 @@ def queue_spec(limits: LimitConfig) -> CaptureQueueSpec:
 class CaptureDriver:
     """The `CaptureSink` of one process. `start`, then `close` once its requests are answered."""
 
-    def __init__(self, spec: CaptureQueueSpec, objects: Objects, clock: Clock) -> None:
+    def __init__(
+        self,
+        spec: CaptureQueueSpec,
+        objects: Objects,
+        clock: Clock,
+        redact: Iterable[str] = (),
+    ) -> None:
+        """`redact`: regular expressions of what is not written."""
+        self._redact = [re.compile(each.encode()) for each in redact]
         self._queue = CaptureQueue(spec)
         self._wait_s = spec.file_wait_s
         self._objects = objects
@@ -109,7 +119,7 @@ class CaptureDriver:
     ) -> CaptureDriver:
         """The driver of a process with these limits."""
         objects = Objects(settings, free_bytes_min=limits.capture_free_bytes_min)
-        return cls(queue_spec(limits), objects, clock)
+        return cls(queue_spec(limits), objects, clock, limits.capture_redact)
 
     def captures(self) -> Captures:
         """What a dispatcher needs."""
@@ -214,7 +224,7 @@ class CaptureDriver:
         lines, counts = [], _Counts()
         for record, ended in action.records:
             try:
-                lines.append(_line(record, ended))
+                lines.append(_line(record, ended, self._redact))
             except Exception as error:  # a meta from an instance that can't be read
                 note("capture", place.endpoint, error)
                 counts[record.recorder, CAPTURE_DROPPED, _UNREADABLE] += 1
@@ -247,17 +257,27 @@ class CaptureDriver:
             _log.info("captured calls of endpoint %s are written again", place.endpoint)
 
 
-def _line(record: CaptureRecord, ended: float) -> bytes:
+def _line(record: CaptureRecord, ended: float, redact: Sequence[re.Pattern[bytes]] = ()) -> bytes:
     spec = record.spec
     request, reply = decode_request_meta(record.request_meta), decode_reply_meta(record.reply_meta)
+    custom = request.custom_attributes
+    if custom is not None and redact:
+        custom = (_redacted(custom.encode(), redact) or b"").decode("utf-8", "replace")
     call = CapturedCall(
         ended,
-        record.request,
-        None if record.answer is None else b"".join(record.answer),
+        _redacted(record.request, redact),
+        None if record.answer is None else _redacted(b"".join(record.answer), redact),
         request.content_type,
         reply.content_type,
         request.inference_id,
-        request.custom_attributes,
+        custom,
     )
     types = {"csv_types": spec.csv_types, "json_types": spec.json_types}
     return line(call, str(uuid.uuid4()), **types)
+
+
+def _redacted(data: bytes | None, redact: Sequence[re.Pattern[bytes]]) -> bytes | None:
+    if data is not None:
+        for pattern in redact:
+            data = pattern.sub(_REDACTED, data)
+    return data
