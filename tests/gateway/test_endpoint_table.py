@@ -17,7 +17,7 @@ TEXT, PLAIN = {"task": "text-generation"}, {"task": "text-classification"}
 class NoRecorders:
     """Nothing is recorded here."""
 
-    def recorder(self, endpoint: str, variant: str, component: str = "") -> Any:
+    def recorder(self, endpoint: str, variant: str, component: str = "", config: str = "") -> Any:
         return f"{endpoint}/{variant}{f'/{component}' if component else ''}"
 
 
@@ -75,7 +75,7 @@ def test_new_routes_are_taken_as_a_whole() -> None:
     assert table._copies == {}
 
 
-def test_two_generations_of_a_variant_are_one_variant_to_whoever_counts() -> None:
+def test_two_generations_of_a_variant_are_counted_apart_and_named_as_one() -> None:
     """Each has the lanes that its own model tells of."""
     (old,), (new,) = routes(PLAIN | {"lanes": 2}).variants, routes(TEXT | {"lanes": 3}).variants
     coming = replace(
@@ -86,7 +86,7 @@ def test_two_generations_of_a_variant_are_one_variant_to_whoever_counts() -> Non
     table = EndpointTable(random.Random(0), cast(Any, NoRecorders()))
     table.publish(EndpointRoutes(endpoint="shop", variants=(old, coming)))
     shop = table.endpoints["shop"]
-    assert shop.recorders == {"v0": "shop/v0"}
+    assert shop.recorders == {"v0": "shop/v0", "v0 incoming": "shop/v0"}
     assert shop.lanes == 1 * 2 + 2 * 3
     assert shop.generates
     for name in (None, "v0"):

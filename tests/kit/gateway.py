@@ -142,7 +142,7 @@ class CountingRecorders:
     def __init__(self) -> None:
         self.told: list[tuple[Any, ...]] = []
 
-    def recorder(self, endpoint: str, variant: str, component: str = "") -> Any:
+    def recorder(self, endpoint: str, variant: str, component: str = "", config: str = "") -> Any:
         names = (variant, component) if component else (variant,)
         return _CountingRecorder(self.told, endpoint, *names)
 

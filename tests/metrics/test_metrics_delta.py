@@ -56,8 +56,8 @@ def filled() -> MetricDelta:
         T0 - 1.0,
         None,
         [
-            PoolDelta(("shop", "main", ""), "", 7, {T0: 7}, counted),
-            PoolDelta(("shop", "main", "lora"), "chat", 0, {T0: 0}, None),
+            PoolDelta(("shop", "main", ""), "", "shop-1", 7, {T0: 7}, counted),
+            PoolDelta(("shop", "main", "lora"), "chat", "shop-1", 0, {T0: 0}, None),
         ],
     )
 

@@ -384,3 +384,56 @@ def test_captured_calls_have_rows_once_something_was_captured() -> None:
         'penstock_capture_write_failures_total{code="output-unreachable",endpoint="shop",'
         'variant="main"} 1.0',
     ]
+
+
+def by_config(store: MetricStore, name: str, config: str) -> list[tuple[float, float]]:
+    metric = metric_key("AWS/SageMaker", name, VARIANT | {"EndpointConfigName": config}).metric
+    found = store.read_merged(metric, T0, T0 + 60, 10)
+    return [(stats.count, stats.total) for stats in found.values()]
+
+
+def test_while_one_configuration_replaces_another_each_has_series_of_its_own() -> None:
+    store = MetricStore()
+    registry = MetricRegistry(store)
+    registry.collect(T0)
+    old = registry.recorder("shop", "main", "", "shop-1")
+    new = registry.recorder("shop", "main", "", "shop-2")
+    assert registry.recorder("shop", "main", "", "shop-1") is old
+    for _ in range(3):
+        answer(old)
+    answer(new, 424, 500)
+    new.started()
+    assert registry.in_flight("shop", "main") == 1
+    registry.collect(T0 + 10)
+    assert totals(store, "Invocations") == {0: (4, 4)}
+    assert totals(store, "Invocation5XXErrors") == {0: (4, 1)}
+    assert by_config(store, "Invocations", "shop-1") == [(3, 3)]
+    assert by_config(store, "Invocation5XXErrors", "shop-1") == [(3, 0)]
+    assert by_config(store, "Invocation5XXErrors", "shop-2") == [(1, 1)]
+    assert by_config(store, "ConcurrentRequestsPerModel", "shop-1") == [], "instances share those"
+
+
+def test_a_recorder_of_a_replaced_configuration_goes_when_its_last_request_is_counted() -> None:
+    store = MetricStore()
+    registry = MetricRegistry(store)
+    registry.collect(T0)
+    old = registry.recorder("shop", "main", "", "shop-1")
+    old.started()
+    old.retired = True
+    registry.collect(T0 + 1)
+    assert registry.in_flight("shop", "main") == 1
+    old.finished(200, 0.010, 0.002, 0.006, 4, "runtime", 0)
+    registry.collect(T0 + 10)
+    assert registry.recorder("shop", "main", "", "shop-1") is not old
+    registry.collect(T0 + 20)
+    assert by_config(store, "Invocations", "shop-1") == [(1, 1)]
+
+
+def test_configurations_of_other_processes_have_series_too() -> None:
+    here, there = MetricRegistry(store := MetricStore()), MetricRegistry()
+    for now in (T0, T0 + 5):
+        recorder = there.recorder("shop", "main", "", "shop-2")
+        answer(recorder)
+        here.add_delta("gateway-1", there.take_delta(now))
+    here.collect(T0 + 10)
+    assert by_config(store, "Invocations", "shop-2") == [(2, 2)]

@@ -118,6 +118,18 @@ def test_a_canary_gets_its_share_and_an_alarm_sends_it_back(
     assert load.statuses == {200: load.answered}, load.errors
     assert (load.broken, load.wrong) == (0, [])
     wait_until(lambda: len(empty_server.copies("old")) == 1, "the new copy's end", 60)
+    wait_until(lambda: counted_apart(empty_server), "both configurations in CloudWatch", 60)
+
+
+def counted_apart(server: Server) -> bool:
+    """Whether CloudWatch has the calls of both configurations, which are all calls."""
+    variant = {"EndpointName": "old", "VariantName": "all"}
+    whole = sum(server.datapoints("Invocations", "Sum", **variant))
+    parts = [
+        sum(server.datapoints("Invocations", "Sum", **variant, EndpointConfigName=config))
+        for config in ("old", "new")
+    ]
+    return min(parts) > 0 and sum(parts) == whole
 
 
 @pytest.mark.parametrize(

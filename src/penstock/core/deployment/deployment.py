@@ -217,6 +217,12 @@ class Group(NamedTuple):
     component: str  #: inference component; "" = the variant's own model
     incoming: bool  #: as `VariantRoutes.incoming`
 
+    @property
+    def pool(self) -> str:
+        """The key of its requests in a gateway's counts."""
+        name = self.component or self.variant
+        return f"{name} incoming" if self.incoming else name
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopyRoute:
@@ -248,6 +254,9 @@ class VariantRoutes:
     direct: bool = False  #: each request names one of the containers of its model
     #: its copies are of a new generation, beside the same variant of the one that it replaces
     incoming: bool = False
+    #: name of its generation's endpoint configuration, which metrics have as a dimension; no
+    #: difference by itself, as no copy is of two of them
+    config: str = field(default="", compare=False)
     component: str = ""  #: name of the inference component; "" = the variant's own model
     base: str = ""  #: for an adapter: the component whose copies it is loaded into; "" = no adapter
     #: for requests while there is no copy: hold | refuse; "" = the server's setting

@@ -78,12 +78,12 @@ def decide(
             such a generation takes over at once, when it is given as `deployment`.
     """
     reachable = [one for one in components if one.status not in (DELETING, FAILED)]
-    entries = _entries(deployment.variants, copies, reachable)
+    entries = _entries(deployment, deployment.variants, copies, reachable)
     compared = None
     if incoming is not None and incoming.share > 0 and not _take_components(deployment, incoming):
         if incoming.agreement is not None:
             compared = ComparedRoutes(rollout=incoming.rollout, spec=incoming.agreement)
-        new = _entries(incoming.deployment.variants, incoming.copies)
+        new = _entries(incoming.deployment, incoming.deployment.variants, incoming.copies)
         entries = _weighed(entries, 1 - incoming.share) + [
             replace(one, incoming=True) for one in _weighed(new, incoming.share)
         ]
@@ -127,16 +127,17 @@ def _shadow_entries(
     production = sum(one.weight for one in deployment.variants)
     return tuple(
         replace(one, weight=min(one.weight / production, 1.0) if production else 0.0)
-        for one in _entries(deployment.shadows, copies)
+        for one in _entries(deployment, deployment.shadows, copies)
     )
 
 
 def _entries(
+    deployment: DeploymentSpec,
     variants: Iterable[VariantSpec],
     copies: Mapping[str, Iterable[CopyObserved]],
     components: Collection[ComponentSpec] = (),
 ) -> list[VariantRoutes]:
-    """The entries of variants of one generation. `components`: those that may be routed to."""
+    """The entries of some variants of a generation. `components`: those that may be routed to."""
     models = {one.name: one.active.model for one in components}
     entries: list[VariantRoutes] = []
     for variant in variants:
@@ -154,7 +155,7 @@ def _entries(
             for one in sorted(components, key=lambda one: one.name)
             if one.variant == variant.name
         ]
-    return entries
+    return [replace(one, config=deployment.config_name) for one in entries]
 
 
 def _serving(component: ComponentSpec) -> set[str]:

@@ -92,7 +92,7 @@ class CopyState:
         self.group = group
         self.variant = group.variant
         self.component = group.component  #: its inference component; empty: the variant's own model
-        self.pool = self.component or self.variant  #: name by which metrics group copies
+        self.pool = group.pool  #: key of the recorder that counts its requests
 
     @property
     def limit(self) -> int:

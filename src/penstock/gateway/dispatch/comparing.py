@@ -92,7 +92,7 @@ class Comparisons(CopiesUnderWay):
         outcome = gate.admit(routes.spec.mirror, self._random(), size, in_session=in_session)
         if outcome == NOT_SAMPLED:
             return None
-        recorder = endpoint.recorders[group.component or group.variant]
+        recorder = endpoint.recorders[group.pool]
         other = group._replace(incoming=not group.incoming)
         routed = None
         if outcome == MIRRORED:

@@ -66,25 +66,29 @@ class Endpoint:
         self.router = EndpointRouter(routes, rng, sessions, shared=shared)
         self.routes = routes
         self.shadow: Shadow | None = None
+        self.recorders: dict[str, VariantRecorder] = {}
         self.pairs = MirrorGate(MIRRORS)  #: requests that both generations of it are asked
         self.derive(recorders)
 
     def derive(self, recorders: Recorders) -> None:
         """Computes what follows from new routes."""
         routes = self.routes
-        #: component, or variant for a variant's own model -> recorder of its requests, of both
-        #: generations while one takes over
-        self.recorders: dict[str, VariantRecorder] = {
-            pool.component or pool.name: recorders.recorder(self.name, pool.name, pool.component)
+        before = self.recorders
+        #: `Group.pool` -> recorder of its requests
+        self.recorders = {
+            pool.group.pool: recorders.recorder(self.name, pool.name, pool.component, pool.config)
             for pool in routes.variants
         }
+        for one in {*before.values()}.difference(self.recorders.values()):
+            one.retired = True
         for pool in routes.variants:
             if pool.base:
-                self.recorders[pool.component].base = pool.base
+                self.recorders[pool.group.pool].base = pool.base
         #: the recorder of requests that are for none of these
         self._stray = next(iter(self.recorders.values()), None)
         if routes.takes_components and routes.variants:
-            self._stray = recorders.recorder(self.name, routes.variants[0].name)
+            first = routes.variants[0]
+            self._stray = recorders.recorder(self.name, first.name, "", first.config)
         self.count_others()
         self.look_closer()
         self.capture = routes.capture

@@ -32,8 +32,11 @@ def mirror_number(number: int) -> int:
 
 
 class Recorders(Protocol):
-    def recorder(self, endpoint: str, variant: str, component: str = "") -> VariantRecorder:
-        """The recorder of a variant, or of one of its components, made on first use."""
+    def recorder(
+        self, endpoint: str, variant: str, component: str = "", config: str = ""
+    ) -> VariantRecorder:
+        """The recorder of a variant, or of one of its components, made on first use. `config`: the
+        endpoint configuration of its copies."""
 
 
 class NoRecorder(VariantRecorder):
@@ -44,7 +47,9 @@ class NoRecorder(VariantRecorder):
     def __init__(self) -> None:
         super().__init__("", "")
 
-    def recorder(self, endpoint: str, variant: str, component: str = "") -> VariantRecorder:
+    def recorder(
+        self, endpoint: str, variant: str, component: str = "", config: str = ""
+    ) -> VariantRecorder:
         return self
 
     def _nothing(self, *_: object, **__: object) -> None:

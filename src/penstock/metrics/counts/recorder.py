@@ -133,6 +133,7 @@ class VariantRecorder:
         self.variant = variant
         self.component = component  #: empty: the variant's own model
         self.in_flight = 0  #: accepted requests whose last byte was not yet written
+        self.retired = False  #: no new requests come, so it goes when its last one is counted
         #: for an adapter: the component on whose copies its requests run; empty: it is no adapter
         self.base = ""
         self._pending = VariantDelta()
@@ -314,7 +315,7 @@ def _emptied(buffer: array[float]) -> npt.NDArray[np.float64]:
     return values
 
 
-FORMAT: Final = 5
+FORMAT: Final = 6
 PoolId = tuple[str, str, str]  #: (endpoint, variant, component; "" = none)
 
 
@@ -325,6 +326,7 @@ class PoolDelta:
     pool: PoolId
     #: for an adapter: the component on whose copies its requests run; "" = it is no adapter
     base: str
+    config: str  #: endpoint configuration of the copies that were asked; "" = not known
     in_flight: int  #: requests in flight now
     concurrency: dict[int, int]  #: wall second -> requests in flight at its sample
     counted: VariantDelta | None  #: None: nothing happened

@@ -31,10 +31,12 @@ from penstock.metrics.counts.recorder import (
 from penstock.metrics.counts.totals import WINDOW_S, VariantTotals
 from penstock.metrics.counts.window_metrics import (
     ALWAYS,
+    PoolSeries,
     Publishing,
     component_metrics,
     request_metrics,
     series_of,
+    series_of_config,
 )
 from penstock.metrics.counts.work_counts import WorkCounts
 from penstock.metrics.item_failures import apart
@@ -50,6 +52,8 @@ OWN_NAMESPACE: Final = "Penstock"  #: namespace of metrics that AWS has no name 
 EXPIRE_EVERY_S: Final = 60
 
 VariantId = tuple[str, str]  #: (endpoint, variant)
+#: (endpoint, variant, component or "", endpoint configuration or "")
+RecorderId = tuple[str, str, str, str]
 
 
 class MetricRegistry:
@@ -67,7 +71,8 @@ class MetricRegistry:
         self.process = process
         self._store = store
         self._lag_s = lag_s
-        self._recorders: dict[PoolId, VariantRecorder] = {}
+        #: (*pool, endpoint configuration) -> recorder
+        self._recorders: dict[RecorderId, VariantRecorder] = {}
         self._publishing: dict[VariantId, Publishing] = {}
         self._collected_at: float | None = None
         self._expired_at = 0.0
@@ -76,6 +81,8 @@ class MetricRegistry:
         #: variant -> component -> totals; "" for requests that name none; only variants with
         #: components
         self.components: dict[VariantId, dict[str, VariantTotals]] = {}
+        #: variant -> endpoint configuration -> totals that are not published yet
+        self._configs: dict[VariantId, dict[str, VariantTotals]] = {}
         self.copies: dict[VariantId, dict[str, int]] = {}  #: variant -> state -> copies
         #: variant -> component -> state -> copies
         self.component_copies: dict[VariantId, dict[str, dict[str, int]]] = {}
@@ -91,17 +98,22 @@ class MetricRegistry:
         self.lags: dict[str, LagObserved] = {}  #: source -> lag of that process's loop
         self._departures = Departures()  #: what was removed; it leaves this list if it comes back
 
-    def recorder(self, endpoint: str, variant: str, component: str = "") -> VariantRecorder:
-        """The recorder of a variant, or of one of its components, made on first use.
+    def recorder(
+        self, endpoint: str, variant: str, component: str = "", config: str = ""
+    ) -> VariantRecorder:
+        """The recorder of a variant, or of one of its components, made on first use. `config`: the
+        endpoint configuration of its copies; "" = not known.
 
-        Keep the result: a lookup costs time.
+        Keep the result: a lookup costs time. Set `retired` when no new requests come.
         """
         pool = endpoint, variant, component
         self._departures.back(pool)
-        found = self._recorders.get(pool)
+        found = self._recorders.get((*pool, config))
         if found is None:
-            found = self._recorders[pool] = VariantRecorder(endpoint, variant, component)
+            found = VariantRecorder(endpoint, variant, component)
+            self._recorders[*pool, config] = found
             self._totals_of(pool)
+        found.retired = False
         return found
 
     def keep(
@@ -257,12 +269,13 @@ class MetricRegistry:
 
         Exact for this process; for the others, as last reported.
         """
-        mine = {
-            pool[2]: recorder
-            for pool, recorder in self._recorders.items()
-            if pool[:2] == (endpoint, variant)
-            and component in (None, pool[2], recorder.base or pool[2])
-        }
+        mine = [
+            (one[2], recorder)
+            for one, recorder in self._recorders.items()
+            if one[:2] == (endpoint, variant)
+            and component in (None, one[2], recorder.base or one[2])
+        ]
+        names = {name for name, _ in mine}
         if component is None:
             told = [self.totals.get((endpoint, variant))]
         else:
@@ -270,10 +283,10 @@ class MetricRegistry:
             told = [
                 part
                 for name, part in parts.items()
-                if name == component or name in mine or (component and part.base == component)
+                if name == component or name in names or (component and part.base == component)
             ]
         remote = sum(sum(one.in_flight.values()) for one in told if one is not None)
-        return remote + sum(recorder.in_flight for recorder in mine.values())
+        return remote + sum(recorder.in_flight for _, recorder in mine)
 
     def collect(self, now: float, *, final: bool = False) -> None:
         """Samples, adds up, and publishes what is due. Call it each second with the wall time.
@@ -281,11 +294,12 @@ class MetricRegistry:
         `final`: nothing more will be counted, so unfinished windows are published as well.
         """
         since = self._since(now)
-        for pool, recorder in self._recorders.items():
-            with apart("metrics", " ".join(pool)):
+        for one, recorder in self._recorders.items():
+            with apart("metrics", " ".join(one)):
                 recorder.sample(now)
                 counted = recorder.take()
-                self._add(pool, recorder.base, counted.concurrency, counted, since)
+                self._add(one[:3], recorder.base, counted.concurrency, counted, since, one[3])
+        self._drop_retired()
         self._publish(now, final=final)
         for part in (self.models, self.containers):
             part.collect(math.inf if final else now - self._lag_s)
@@ -312,14 +326,15 @@ class MetricRegistry:
         """
         since = self._since(now)
         pools = []
-        for pool, recorder in self._recorders.items():
+        for (*pool_id, config), recorder in self._recorders.items():
+            pool = (pool_id[0], pool_id[1], pool_id[2])
             recorder.sample(now)
             counted = recorder.take()
             told = None if counted.is_empty else counted
-            self._add(pool, recorder.base, counted.concurrency, told, since)
-            pools.append(
-                PoolDelta(pool, recorder.base, recorder.in_flight, counted.concurrency, told)
-            )
+            self._add(pool, recorder.base, counted.concurrency, told, since, config)
+            in_flight, samples = recorder.in_flight, counted.concurrency
+            pools.append(PoolDelta(pool, recorder.base, config, in_flight, samples, told))
+        self._drop_retired()
         self._publish(now)
         self._drop_due(now)
         return encode(MetricDelta(since, self.loop_lag.seen(), pools))
@@ -337,10 +352,14 @@ class MetricRegistry:
             if one.pool in self._departures:
                 continue
             for totals in self._totals_of(one.pool):
-                totals.in_flight[f"{source}/{one.pool[2]}"] = one.in_flight
+                told = f"{source}/{one.pool[2]} {one.config}"
+                if one.in_flight:
+                    totals.in_flight[told] = one.in_flight
+                else:
+                    totals.in_flight.pop(told, None)
             if one.base:
                 self._totals_of(one.pool)[-1].base = one.base
-            self._add(one.pool, one.base, one.concurrency, one.counted, found.since)
+            self._add(one.pool, one.base, one.concurrency, one.counted, found.since, one.config)
 
     def _add(
         self,
@@ -349,6 +368,7 @@ class MetricRegistry:
         concurrency: Mapping[int, int],
         counted: VariantDelta | None,
         since: float,
+        config: str,
     ) -> None:
         for totals in self._totals_of(pool):
             if counted is None:
@@ -357,6 +377,11 @@ class MetricRegistry:
                 totals.add(counted, since=since)
         if base:
             self._totals_of((*pool[:2], base))[-1].add_samples(concurrency)
+        if config and counted is not None and not counted.is_empty:
+            of_variant = self._configs.setdefault(pool[:2], {})
+            part = of_variant.setdefault(config, VariantTotals())
+            part.unit_count = self._whole(pool[:2]).unit_count
+            part.add(counted, since=since, samples=False)
 
     def forget(self, source: str) -> None:
         """The process has ended, and its requests in flight with it; its counts stay."""
@@ -368,21 +393,42 @@ class MetricRegistry:
 
     def _publish(self, now: float, *, final: bool = False) -> None:
         for variant_id, totals in self.totals.items():
-            self._publish_windows((*variant_id, ""), totals, now, final=final)
+            self._publish_pool((*variant_id, ""), totals, now, final=final)
             for component, part in self.components.get(variant_id, {}).items():
-                self._publish_windows((*variant_id, component), part, now, final=final)
+                self._publish_pool((*variant_id, component), part, now, final=final)
+            self._publish_configs(variant_id, now, final=final)
 
-    def _publish_windows(
+    def _publish_pool(
         self, pool: PoolId, totals: VariantTotals, now: float, *, final: bool
     ) -> None:
+        published = pool[2] or totals is self.totals[pool[:2]]
+        series = series_of(pool, totals.unit_count) if published else None
+        self._publish_windows(pool[:2], totals, series, now, final=final)
+
+    def _publish_configs(self, variant_id: VariantId, now: float, *, final: bool) -> None:
+        """What is published is forgotten: other totals have it."""
+        parts = self._configs.get(variant_id, {})
+        for config, part in list(parts.items()):
+            series = series_of_config(*variant_id, config, part.unit_count)
+            self._publish_windows(variant_id, part, series, now, final=final)
+            if not (part.windows or part.unpublished):
+                del parts[config]
+
+    def _publish_windows(
+        self,
+        variant_id: VariantId,
+        totals: VariantTotals,
+        series: PoolSeries | None,
+        now: float,
+        *,
+        final: bool,
+    ) -> None:
         """Publishes windows that ended so long ago that every process has reported; `final`:
-        all."""
+        all. None: they are not published."""
         due = totals.take_due(now + WINDOW_S if final else now - self._lag_s)
-        whole = totals is self.totals[pool[:2]]
-        if self._store is None or not (whole or pool[2]):
+        if self._store is None or series is None:
             return
-        publishing = self._publishing.get(pool[:2], ALWAYS)
-        series = series_of(pool, totals.unit_count)
+        publishing = self._publishing.get(variant_id, ALWAYS)
         for start, window in due:
             series.put_concurrency(self._store, window, now)
             totals.unpublished.append((start, window))
@@ -400,10 +446,11 @@ class MetricRegistry:
             self.component_copies,
             self.ready_s,
             self._publishing,
+            self._configs,
         )
 
     def _components_held(self) -> set[PoolId]:
-        held = {pool for pool in self._recorders if pool[2]}
+        held = {one[:3] for one in self._recorders if one[2]}
         for table in (self.components, self.component_copies):
             held |= {(*key, name) for key, parts in table.items() for name in parts if name}
         return held
@@ -425,10 +472,18 @@ class MetricRegistry:
         if self._store is not None and gone:
             self._store.rest({(("EndpointName", endpoint),) for endpoint in gone})
 
+    def _drop_retired(self) -> None:
+        """Recorders of endpoint configurations that were replaced, once all is counted. They were
+        emptied just before."""
+        for one in [key for key, each in self._recorders.items() if each.retired]:
+            if not self._recorders[one].in_flight:
+                del self._recorders[one]
+
     def _drop_variant(self, variant_id: VariantId, now: float) -> None:
         totals = self.totals.get(variant_id)
         if totals is not None:
-            self._publish_windows((*variant_id, ""), totals, now, final=True)
+            self._publish_pool((*variant_id, ""), totals, now, final=True)
+        self._publish_configs(variant_id, now, final=True)
         for component in list(self.components.get(variant_id, {})):
             self._drop_component((*variant_id, component), now)
         self.models.remove(variant_id)
@@ -441,9 +496,10 @@ class MetricRegistry:
     def _drop_component(self, pool: PoolId, now: float) -> None:
         parts = self.components.get(pool[:2], {})
         if pool[2] in parts:
-            self._publish_windows(pool, parts.pop(pool[2]), now, final=True)
+            self._publish_pool(pool, parts.pop(pool[2]), now, final=True)
         self.component_copies.get(pool[:2], {}).pop(pool[2], None)
-        self._recorders.pop(pool, None)
+        for one in [one for one in self._recorders if one[:3] == pool]:
+            del self._recorders[one]
         self._caches.pop(pool, None)
 
     def _since(self, now: float) -> float:

@@ -106,8 +106,9 @@ class VariantTotals(GenerationCounts):
     unpublished: list[tuple[int, MetricWindow]] = field(default_factory=list)
     published_until: int = 0  #: windows before this wall second are in the store
 
-    def add(self, delta: VariantDelta, *, since: float) -> None:
-        """Adds a delta whose counts began at wall second `since`."""
+    def add(self, delta: VariantDelta, *, since: float, samples: bool = True) -> None:
+        """Adds a delta whose counts began at wall second `since`; with or without its `samples` of
+        requests in flight."""
         for (status, model_status, door), count in delta.outcomes.items():
             _increase(self.requests, (door, outcome_of(status, model_status)), count)
             self.failures += count if (model_status or status) >= 500 else 0
@@ -137,7 +138,8 @@ class VariantTotals(GenerationCounts):
         self.add_generation(delta)
         if delta.outcomes or delta.refusals or delta.no_capacity:
             self._window(since).add(delta, self.unit_count)
-        self.add_samples(delta.concurrency)
+        if samples:
+            self.add_samples(delta.concurrency)
 
     def add_samples(self, concurrency: Mapping[int, int]) -> None:
         """Adds samples of requests in flight alone: an adapter's are its base's load as well."""

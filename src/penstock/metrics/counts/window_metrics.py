@@ -73,6 +73,14 @@ def series_of(pool: tuple[str, str, str], units: int) -> PoolSeries:
     return PoolSeries((alone, alone | of_variant), *names, units)
 
 
+def series_of_config(endpoint: str, variant: str, config: str, units: int) -> PoolSeries:
+    """Those of a variant's requests that copies of one endpoint configuration answered: while one
+    replaces another, each has its own."""
+    of_config = {"EndpointName": endpoint, "VariantName": variant, "EndpointConfigName": config}
+    names = ("ConcurrentRequestsPerModel", "InvocationsPerInstance")
+    return PoolSeries((of_config,), *names, max(1, units))
+
+
 def _window_metrics(window: MetricWindow, per_unit: str) -> list[tuple[str, str, StatisticSet]]:
     invocations = window.invocations
     shares = (
