@@ -306,7 +306,8 @@ _C: Final = "InferenceComponentName; the same with EndpointName and VariantName"
 _V_INSTANCE: Final = f"{_V}, InstanceId"
 _C_INSTANCE: Final = "InferenceComponentName, InstanceId"
 _I: Final = f"{_V_INSTANCE}; {_C_INSTANCE}"
-_V_C: Final = f"{_V}; {_C}"
+_V_G: Final = f"{_V}; the same with EndpointConfigName"
+_V_C: Final = f"{_V_G}; {_C}"
 _V_I: Final = "EndpointName, VariantName; the same with InstanceId"
 _V_M: Final = "EndpointName, VariantName; the same with TargetModel"
 _M: Final = "EndpointName, VariantName, TargetModel"
@@ -350,7 +351,7 @@ _ROWS: Final = (
     (_SAGEMAKER, "ConcurrentRequestsPerCopy", _C, "None", _GAUGE,
      "The same on a copy of the component."),
     (_SAGEMAKER, "Invocations", _V_C, "None", "Sum", "Requests that ended or were refused."),
-    (_SAGEMAKER, "InvocationsPerInstance", _V, "None", "Sum",
+    (_SAGEMAKER, "InvocationsPerInstance", _V_G, "None", "Sum",
      "Invocations divided by the variant's instances."),
     (_SAGEMAKER, "InvocationsPerCopy", _C, "None", "Sum",
      "Invocations divided by the component's copies."),
