@@ -338,6 +338,20 @@ def test_a_part_of_the_traffic_moves_only_between_the_same_variants(plane: Sagem
     assert update(plane, "turned", DeploymentConfig=config()) == DONE
 
 
+def test_a_part_of_the_traffic_moves_only_where_callers_ask_in_the_same_way(
+    plane: SagemakerPlane,
+) -> None:
+    many = {"ModelDataUrl": "s3://models/many/", "Mode": "MultiModel"}
+    assert plane.call("CreateModel", ModelName="many", PrimaryContainer=many)[0] == 200
+    configure(plane, "many", VARIANT | {"ModelName": "many"})
+    served(plane)
+    assert update(plane, "many", DeploymentConfig=config()) == error(
+        "DeploymentConfig: traffic routing of Type CANARY needs callers to ask both generations in"
+        " the same way: variant 'blue' has one model, and in 'many' it takes target models."
+    )
+    assert update(plane, "many", DeploymentConfig=config(ALL_AT_ONCE)) == DONE
+
+
 def test_the_last_deployment_config_is_used_again_where_that_is_asked_for(
     plane: SagemakerPlane,
 ) -> None:

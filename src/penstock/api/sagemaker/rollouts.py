@@ -89,6 +89,23 @@ def check_variants(policy: RolloutPolicy | None, old: DeploymentSpec, new: Deplo
             f"traffic routing of Type {policy.kind} needs the same variants before and after:"
             f" {', '.join(names[0])} serve, and {new.config_name!r} has {', '.join(names[1])}."
         )
+    forms = [{one.name: _form(one) for one in each.variants} for each in (old, new)]
+    for name, form in forms[0].items():
+        if forms[1][name] != form:
+            raise _invalid(
+                f"traffic routing of Type {policy.kind} needs callers to ask both generations in"
+                f" the same way: variant {name!r} {form}, and in {new.config_name!r} it"
+                f" {forms[1][name]}."
+            )
+
+
+def _form(variant: VariantSpec) -> str:
+    """What a request of the variant has to name."""
+    if variant.model is None:
+        return "takes inference components"
+    if variant.model.multi_model:
+        return "takes target models"
+    return "takes containers by name" if variant.model.direct else "has one model"
 
 
 def pending_summary(record: EndpointRecord, target: DeploymentSpec) -> Members:
