@@ -30,6 +30,7 @@ from penstock.errors import CallerError
         ("ModelMetadata", (INVOKE, OPERATE, ADMIN)),
         ("ListServedModels", (INVOKE, OPERATE, ADMIN)),
         ("LoadTargetModel", (OPERATE, ADMIN)),
+        ("ChangeRollout", (OPERATE, ADMIN)),
         ("ReadMetrics", (OPERATE, ADMIN)),
         ("ReadStatus", (OPERATE, ADMIN)),
         ("PutMetricData", (OPERATE, ADMIN)),
