@@ -107,6 +107,14 @@ def test_an_answer_that_takes_much_longer_is_counted_beside() -> None:
         assert [what for _, what in bench.outcomes()] == outcomes
 
 
+def test_where_time_does_not_count_nothing_is_slower() -> None:
+    bench = PairBench(slower_max=0.0)
+    bench.call()
+    bench.timers.advance(5.0)
+    bench.link(2).reply()
+    assert bench.outcomes() == [(ROLLOUT, "agree")]
+
+
 def test_without_room_there_is_no_pair_and_nobody_waits() -> None:
     bench = PairBench(outstanding_max=1)
     bench.call()

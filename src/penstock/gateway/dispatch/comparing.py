@@ -148,4 +148,5 @@ class Comparisons(CopiesUnderWay):
         found = AGREE if agree(old, new, spec) else DIFFER
         took_s = self._monotonic() - invocation.received
         old_s, new_s = (took_s, pair.took_s) if pair.incoming else (pair.took_s, took_s)
-        return (found, SLOWER) if new_s > old_s * spec.slower_max else (found,)
+        slower = spec.slower_max > 0.0 and new_s > old_s * spec.slower_max
+        return (found, SLOWER) if slower else (found,)
