@@ -51,6 +51,9 @@ class PairBench(Bench):
         self.dispatcher.written(invocation)
         return invocation
 
+    def pairs_under_way(self) -> dict[str, int]:
+        return self.dispatcher.table.endpoints["echo"].pairs.snapshot()
+
     def outcomes(self) -> list[tuple[int, str]]:
         return [row[3:] for row in self.counting.told if row[2] == "compared"]
 
@@ -120,8 +123,29 @@ def test_without_room_there_is_no_pair_and_nobody_waits() -> None:
     bench.call()
     bench.call()
     assert bench.outcomes() == [(ROLLOUT, "unpaired")]
+    assert bench.pairs_under_way() == {"in_flight": 1, "bytes": 4}
     bench.link(2).reply()
     assert bench.outcomes()[1:] == [(ROLLOUT, "agree")]
+    assert bench.pairs_under_way() == {"in_flight": 0, "bytes": 0}
+
+
+def test_an_answer_that_other_copies_had_to_give_back_first_is_no_pair() -> None:
+    """What it took says nothing of the one that answered."""
+    bench = PairBench(outstanding_max=1)
+    invocation, _ = bench.invoke()
+    invocation.copy_failures = (7,)
+    bench.link(1).reply()
+    bench.dispatcher.written(invocation)
+    assert bench.link(2).sent == []
+    assert bench.outcomes() == []
+
+
+def test_an_answer_in_pieces_is_not_compared() -> None:
+    bench = PairBench()
+    bench.call()
+    link = bench.link(2)
+    link.events.on_end(link.take(), reply(b"answer"))
+    assert bench.outcomes() == [(ROLLOUT, "unpaired")]
 
 
 def test_a_copy_that_is_given_back_says_nothing_of_a_model() -> None:
@@ -138,6 +162,7 @@ def test_sessions_and_what_is_too_long_are_not_compared(monkeypatch: pytest.Monk
     bench.call(b"12345")
     assert bench.outcomes() == [(ROLLOUT, "unpaired")]
     bench.call(b"1234")
+    assert bench.link(2).sent[0][0].variant == "AllTraffic"
     bench.link(2).reply(b"12345")
     assert bench.outcomes()[1:] == [(ROLLOUT, "unpaired")]
     invocation, _ = bench.invoke()

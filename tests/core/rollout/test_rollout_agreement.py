@@ -103,3 +103,40 @@ def test_a_little_worse_is_found() -> None:
     chance = random.Random(2)
     ends = Counter(looked_at(chance, differ=0.0, new=0.03, old=0.01) for _ in range(20))
     assert ends[WORSE] >= 18
+
+
+def test_what_is_read_of_a_verdict() -> None:
+    found = judge(SPEC, AgreementCounts(agree=8, differ=2, slower=5, new_failed=3, old_failed=1))
+    assert [(one.name, one.hits, one.trials, one.bound) for one in found.tests] == [
+        ("answers", 2, 10, 0.01), ("errors", 3, 4, 0.5), ("failures", 3, 14, 0.01),
+        ("time", 5, 10, 0.5),
+    ]  # fmt: skip
+    answers = found.tests[0].snapshot()
+    assert answers | {"sure_above": 0.0} == {
+        "test": "answers", "hits": 2, "trials": 10, "share": 0.2, "bound": 0.01,
+        "sure_above": 0.0, "sure_below": 0.0,
+    }  # fmt: skip
+    assert 0.9 < answers["sure_above"] < 1.0
+    nothing = judge(TIMELESS, AgreementCounts()).tests
+    assert [one.snapshot()["share"] for one in nothing] == [None, None, None]
+    assert [one.name for one in nothing] == ["answers", "errors", "failures"]
+    (all_wrong, *_) = judge(SPEC, AgreementCounts(differ=10**6)).tests
+    assert all_wrong.snapshot()["sure_above"] == 1.0
+
+
+def test_all_pairs_are_what_failures_are_counted_of() -> None:
+    one_of_each = AgreementCounts(
+        agree=1, differ=1, slower=1, new_failed=1, old_failed=1, both_failed=1, unpaired=1
+    )
+    assert (one_of_each.answered, one_of_each.pairs) == (2, 5)
+    assert AgreementCounts.of({"new-failed": 2, "slower": 1}) == AgreementCounts(
+        new_failed=2, slower=1
+    )
+    assert AgreementCounts() == AgreementCounts.of({})
+
+
+def test_only_what_is_not_sure_yet_is_named() -> None:
+    found = judge(SPEC, AgreementCounts(agree=300, slower=10))
+    assert found.verdict == UNDECIDED
+    assert "answers disagree" in found.why
+    assert "times the old model's time" not in found.why

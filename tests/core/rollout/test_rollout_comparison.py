@@ -90,3 +90,42 @@ def test_nothing_that_a_model_says_is_an_error(kind: str) -> None:
         assert agree(old, old, AgreementSpec(kind=kind))
         for new in strange:
             assert agree(old, new, AgreementSpec(kind=kind)) in (True, False)
+
+
+def test_only_both_may_be_no_number() -> None:
+    assert not agrees(b"[NaN, 1]", b"[2, 1]", "scores")
+    assert not agrees(b"[2, 1]", b"[NaN, 1]", "scores")
+    assert not agrees([1, 5, 3], [1, 2, 3], "scores"), "each element has to agree"
+
+
+def test_a_label_is_a_class_where_its_object_has_no_score_and_nothing_inside() -> None:
+    assert agrees({"label": "a", "took": 1}, {"label": "a", "took": 2}, "classes")
+    nested = {"label": "a", "parts": [0.1, 0.9]}
+    assert agrees(nested, {"label": "b", "parts": [0.2, 0.8]}, "classes"), "its parts decide"
+    assert not agrees(nested, {"label": "a", "parts": [0.8, 0.2]}, "classes")
+    both = {"model": "m", "outputs": [0.1, 0.9], "usage": [3, 1]}
+    assert agrees(both, both | {"usage": [1, 3]}, "classes"), "what it took is no answer"
+    assert not agrees([0.1, {"score": 1}], [0.1, {"score": 2, "x": [1, 2]}], "classes")
+    assert agrees([["a", 1]], [["a", 2]], "classes") is agrees([["a", 1]], [["a", 2]], "ranking")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "distance"),
+    [
+        ("a b c", "a b c", 0),
+        ("a b c", "a c", 1),
+        ("a c", "a b c", 1),
+        ("a b c", "a x c", 1),
+        ("a b c d", "b c d e", 2),
+        ("", "a b", 2),
+        ("a b", "", 2),
+        ("k i t t e n", "s i t t i n g", 3),
+    ],
+)
+def test_texts_differ_by_what_was_put_in_taken_out_or_replaced(
+    old: str, new: str, distance: int
+) -> None:
+    tokens = max(len(old.split()), len(new.split()))
+    at, below = distance / tokens, (distance - 0.5) / tokens
+    assert agrees(old.encode(), new.encode(), "text", tolerance=at)
+    assert distance == 0 or not agrees(old.encode(), new.encode(), "text", tolerance=below)
