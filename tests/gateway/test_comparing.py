@@ -121,6 +121,7 @@ def test_where_time_does_not_count_nothing_is_slower() -> None:
 def test_without_room_there_is_no_pair_and_nobody_waits() -> None:
     bench = PairBench(outstanding_max=1)
     bench.call()
+    assert bench.pairs_under_way() == {"in_flight": 1, "bytes": 4}
     bench.call()
     assert bench.outcomes() == [(ROLLOUT, "unpaired")]
     assert bench.pairs_under_way() == {"in_flight": 1, "bytes": 4}

@@ -129,3 +129,10 @@ def test_texts_differ_by_what_was_put_in_taken_out_or_replaced(
     at, below = distance / tokens, (distance - 0.5) / tokens
     assert agrees(old.encode(), new.encode(), "text", tolerance=at)
     assert distance == 0 or not agrees(old.encode(), new.encode(), "text", tolerance=below)
+
+
+@pytest.mark.parametrize("kind", ["classes", "ranking"])
+def test_what_has_no_scores_has_to_be_the_same(kind: str) -> None:
+    assert agrees({"done": True}, {"done": True, "id": 7}, kind)
+    assert not agrees({"done": True}, {"done": False}, kind)
+    assert not agrees({"done": True}, {"done": True, "scores": [0.1, 0.2]}, kind)
