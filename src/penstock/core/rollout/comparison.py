@@ -27,6 +27,7 @@ from penstock.core.rollout.agreement import AgreementSpec
 _TOKEN: Final = re.compile(r"\w+|[^\w\s]")
 #: Members that name a thing, and those that say how good it is, in the order in which they count.
 _NAMES: Final = ("label", "class", "id", "index", "document", "text", "name")
+_LABELS: Final = _NAMES[:2]  #: those that are an answer by themselves
 _SCORES: Final = ("score", "probability", "relevance_score", "logit", "confidence")
 #: Members that differ from answer to answer of the same model.
 _OF_THE_CALL: Final = frozenset({"id", "created", "created_at", "request_id", "system_fingerprint"})
@@ -83,8 +84,9 @@ def _same(old: Any, new: Any, tolerance: float) -> bool:
 def _orders(value: Any, places: int) -> Iterator[list[Any]]:
     """Of each innermost list of scores: what is on its first places."""
     if isinstance(value, dict):
-        if _score(value) is None and (name := _name(value)) is not None and not _nested(value):
-            yield [name]
+        label = _name(value, _LABELS)
+        if label is not None and _score(value) is None and not _nested(value):
+            yield [label]
             return
         for member, each in value.items():
             if member not in _OF_THE_CALL and member not in ("shape", "usage"):
@@ -112,8 +114,8 @@ def _score(value: dict[str, Any]) -> Any:
     return next((value[name] for name in _SCORES if _is_number(value.get(name))), None)
 
 
-def _name(value: dict[str, Any], default: Any = None) -> Any:
-    found = (value[name] for name in _NAMES if isinstance(value.get(name), str | int))
+def _name(value: dict[str, Any], names: Sequence[str] = _NAMES, default: Any = None) -> Any:
+    found = (value[name] for name in names if isinstance(value.get(name), str | int))
     return next(found, default)
 
 
