@@ -454,6 +454,8 @@ def test_a_rollout_that_goes_back_is_shown_so_and_is_not_over(plane: SagemakerPl
     plane.store(Store.set_rollout, "shop", 2, back, now=plane.clock.wall())
     shown = described(plane)
     assert shown["EndpointStatus"] == "RollingBack"
+    [listed] = plane.call("ListEndpoints")[1]["Endpoints"]
+    assert listed["EndpointStatus"] == "RollingBack"
     (pending,) = shown["PendingDeploymentSummary"]["ProductionVariants"]
     assert [one["Status"] for one in pending["VariantStatus"]] == ["Deleting"]
     assert update(plane) == error(f'Cannot update in-progress endpoint "{ARN}:endpoint/shop".')

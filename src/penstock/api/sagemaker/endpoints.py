@@ -33,9 +33,18 @@ from penstock.api.sagemaker.variants import (
     pool_summaries,
     routing_config,
 )
-from penstock.control.store.records import ENDPOINT, EndpointBusy, EndpointRecord, UnknownVariant
+from penstock.control.store.records import (
+    ENDPOINT,
+    EndpointBusy,
+    EndpointRecord,
+    ListedResource,
+    NotFound,
+    UnknownVariant,
+    UnreadableRecord,
+)
 from penstock.control.store.store import Store
 from penstock.core.deployment.deployment import DeploymentSpec, VariantSpec
+from penstock.core.deployment.endpoint_state import UPDATING
 
 #: While an endpoint has one of these, so have its variants; a variant in service has no status.
 VARIANT_STATUSES = ("Updating", "Deleting")
@@ -96,10 +105,21 @@ async def list_endpoints(context: SagemakerContext, params: Members) -> Members:
     page = await context.database.call(Store.list_endpoints, list_query(params))
     rows = [
         summary("Endpoint", item)
-        | {"LastModifiedTime": item.modified, "EndpointStatus": item.status}
+        | {"LastModifiedTime": item.modified, "EndpointStatus": await _listed(context, item)}
         for item in page.items
     ]
     return page_of("Endpoints", rows, page.next_token)
+
+
+async def _listed(context: SagemakerContext, item: ListedResource) -> str:
+    """The status that DescribeEndpoint shows."""
+    if item.status != UPDATING:
+        return item.status
+    try:
+        record = await context.database.call(Store.describe_endpoint, item.name)
+    except (NotFound, UnreadableRecord):  # it was deleted just now, or it is unreadable
+        return item.status
+    return rollouts.status_shown(record)
 
 
 async def update_endpoint(context: SagemakerContext, params: Members) -> Members:
