@@ -49,6 +49,7 @@ def filled() -> MetricDelta:
     counted.broken = 1
     counted.batch_rows = {4: 3}
     counted.captures = {("taken", ""): 2, ("dropped", "queue-full"): 1}
+    counted.compared = {(1_700_000_000_000, "agree"): 5, (1_700_000_000_000, "differ"): 1}
     counted.concurrency = {T0: 7}
     counted.total_s.add(0.010)
     counted.tokens_out.add(11)
