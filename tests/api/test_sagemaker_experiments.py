@@ -48,14 +48,14 @@ class ExperimentPlane(SagemakerPlane):
         self.outputs = Outputs()
         super().__init__(state_dir)
         self.driver = ExperimentsDriver(
-            database=self.database, call=self._internal, notify=self.doorbell.notify,
+            database=self.database, call=self.internal, notify=self.doorbell.notify,
             clock=self.clock,
         )  # fmt: skip
 
     def context(self, region: str) -> SagemakerContext:
         return replace(super().context(region), asynchronous=self.outputs)
 
-    async def _internal(
+    async def internal(
         self, operation: str, members: dict[str, Any], *, owner: str = ""
     ) -> dict[str, Any]:
         headers = {
