@@ -77,6 +77,12 @@ def test_the_shadow_gets_its_share_and_what_else_the_endpoint_has_stays() -> Non
     assert BASE["EndpointConfigName"] == "shop"
 
 
+@pytest.mark.parametrize(("percent", "weight"), [(0, 0.0), (100, 1.0)])
+def test_none_or_all_of_the_requests_may_be_copied(percent: int, weight: float) -> None:
+    config = experiment_config(BASE, REQUEST | {"ShadowModeConfig": mode(percent)}, "try-1")
+    assert config["ShadowProductionVariants"] == [made("New", "new", 1, weight)]
+
+
 def test_data_is_captured_where_a_place_is_given_and_only_while_it_runs() -> None:
     types = {"CsvContentTypes": ["text/csv"]}
     stored = REQUEST | {"DataStorageConfig": {"Destination": "s3://b/p", "ContentType": types}}
@@ -150,6 +156,11 @@ def test_desired_variants_are_those_that_stay(desired: list[dict[str, Any]]) -> 
         final_config(BASE, REQUEST, ("New", ""), desired, "try-2")
 
 
+def test_what_stays_needs_an_instance() -> None:
+    with pytest.raises(CallerError, match="'New': InstanceCount is 0"):
+        final_config(BASE, REQUEST, ("New", ""), [variant("New", "new", 0)], "try-2")
+
+
 @pytest.mark.parametrize(
     ("members", "told"),
     [
@@ -193,6 +204,7 @@ def test_an_update_changes_shares_and_counts_but_no_variant_and_no_model() -> No
         ({"StartTime": 200.0}, None, (200.0, 200.0 + 7 * DAY_S)),
         ({"StartTime": 50.0, "EndTime": 300.0}, None, (100.0, 300.0)),
         ({"EndTime": 100.0 + 30 * DAY_S}, None, (100.0, 100.0 + 30 * DAY_S)),
+        ({"StartTime": 100.0 + 365 * DAY_S}, None, (100.0 + 365 * DAY_S, 100.0 + 372 * DAY_S)),
         ({"EndTime": 101.0}, 40.0, (40.0, 101.0)),
         ({"StartTime": 40.0, "EndTime": 101.0}, 40.0, (40.0, 101.0)),
     ],

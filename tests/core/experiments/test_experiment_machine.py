@@ -20,13 +20,13 @@ from penstock.core.experiments.machine import (
     STOPPING,
     UPDATING,
     WAITING,
+    BecomeStatus,
     BeginUpdate,
     ExperimentAction,
     ExperimentEndpoint,
     ExperimentSpec,
     GoBack,
     NoteBegun,
-    SetStatus,
     decide,
     failed,
     next_look,
@@ -45,22 +45,22 @@ UNDONE = replace(OLD, failure="no room")
 @pytest.mark.parametrize(
     ("spec", "endpoint", "now", "action"),
     [
-        (NEW, OLD, 9.9, SetStatus(CREATED, "waits-for-start")),
+        (NEW, OLD, 9.9, BecomeStatus(CREATED, "waits-for-start")),
         (replace(NEW, status=CREATED), OLD, 9.9, None),
-        (replace(NEW, status=CREATED), OLD, 10.0, SetStatus(STARTING, "start-due")),
-        (NEW, OLD, 10.0, SetStatus(STARTING, "start-due")),
+        (replace(NEW, status=CREATED), OLD, 10.0, BecomeStatus(STARTING, "start-due")),
+        (NEW, OLD, 10.0, BecomeStatus(STARTING, "start-due")),
         # somebody else's update first
         (NEW, replace(OLD, status="Updating", target="other"), 10.0, None),
-        (NEW, replace(OLD, unfit="no"), 10.0, SetStatus(CANCELLED, "endpoint-unfit", "no")),
+        (NEW, replace(OLD, unfit="no"), 10.0, BecomeStatus(CANCELLED, "endpoint-unfit", "no")),
         (replace(NEW, status=CREATED), replace(OLD, unfit="no"), 9.9, None),
         # the server was away for all of its time
         (
             replace(NEW, status=CREATED), OLD, 20.0,
-            SetStatus(CANCELLED, "never-started", "Its EndTime passed before it could start."),
+            BecomeStatus(CANCELLED, "never-started", "Its EndTime passed before it could start."),
         ),
         (STARTED, OLD, 10.0, BeginUpdate("starting")),
         (replace(STARTED, begun=True), ON_ITS_WAY, 11.0, None),
-        (replace(STARTED, begun=True), THERE, 12.0, SetStatus(RUNNING, "in-service")),
+        (replace(STARTED, begun=True), THERE, 12.0, BecomeStatus(RUNNING, "in-service")),
         (RUNS, THERE, 19.9, None),
         (RUNS, THERE, 20.0, GoBack(COMPLETED, "schedule-ended")),
         # its weights are being changed
@@ -82,7 +82,7 @@ def test_it_waits_starts_runs_and_ends(
         (OLD, BeginUpdate("starting")),
         (ON_ITS_WAY, NoteBegun("update-under-way")),
         (replace(ON_ITS_WAY, target="other"), None),
-        (THERE, SetStatus(RUNNING, "in-service")),
+        (THERE, BecomeStatus(RUNNING, "in-service")),
     ],
 )
 def test_after_a_kill_the_endpoint_says_whether_its_update_had_begun(
@@ -100,13 +100,13 @@ STOPS = replace(RUNS, status=STOPPING, wanted="own-2", begun=False, end_reason="
         (STOPS, THERE, BeginUpdate("stopping")),
         # it was stopped while the endpoint was on its way to what it ran with
         (STOPS, ON_ITS_WAY, None),
-        (STOPS, replace(THERE, config="own-2"), SetStatus(COMPLETED, "stopped", "enough")),
+        (STOPS, replace(THERE, config="own-2"), BecomeStatus(COMPLETED, "stopped", "enough")),
         (
             replace(STOPS, wanted="old", end_status=CANCELLED), OLD,
-            SetStatus(CANCELLED, "stopped", "enough"),
+            BecomeStatus(CANCELLED, "stopped", "enough"),
         ),
         # what it has is what it keeps
-        (replace(STOPS, wanted="own-1"), THERE, SetStatus(COMPLETED, "stopped", "enough")),
+        (replace(STOPS, wanted="own-1"), THERE, BecomeStatus(COMPLETED, "stopped", "enough")),
     ],
 )  # fmt: skip
 def test_stopping_ends_once_the_endpoint_has_what_it_is_to_keep(
@@ -119,11 +119,11 @@ def test_stopping_ends_once_the_endpoint_has_what_it_is_to_keep(
 @pytest.mark.parametrize("status", [*WAITING, *MOVING, RUNNING])
 def test_an_endpoint_that_is_deleted_or_fails_cancels_it(status: str) -> None:
     spec = replace(RUNS, status=status)
-    gone = SetStatus(CANCELLED, "endpoint-gone", "The endpoint was deleted.")
+    gone = BecomeStatus(CANCELLED, "endpoint-gone", "The endpoint was deleted.")
     assert decide(spec, ExperimentEndpoint(status=""), now=11.0) == gone
     assert decide(spec, replace(THERE, status="Deleting"), now=11.0) == gone
     broken = ExperimentEndpoint(status="Failed", failure="no room")
-    assert decide(spec, broken, now=11.0) == SetStatus(
+    assert decide(spec, broken, now=11.0) == BecomeStatus(
         CANCELLED, "endpoint-failed", "The endpoint failed. no room"
     )
 
@@ -131,7 +131,7 @@ def test_an_endpoint_that_is_deleted_or_fails_cancels_it(status: str) -> None:
 @pytest.mark.parametrize("status", [*MOVING, RUNNING])
 def test_an_endpoint_that_somebody_else_updates_is_left_alone(status: str) -> None:
     spec, theirs = replace(RUNS, status=status), replace(THERE, config="theirs")
-    assert decide(spec, theirs, now=11.0) == SetStatus(
+    assert decide(spec, theirs, now=11.0) == BecomeStatus(
         CANCELLED,
         "taken-over",
         "The endpoint was updated to 'theirs', which is not the experiment's.",
@@ -140,17 +140,17 @@ def test_an_endpoint_that_somebody_else_updates_is_left_alone(status: str) -> No
 
 
 def test_one_that_runs_ends_when_somebody_puts_the_old_configuration_back() -> None:
-    assert decide(RUNS, OLD, now=11.0) == SetStatus(
+    assert decide(RUNS, OLD, now=11.0) == BecomeStatus(
         CANCELLED, "taken-over", "The endpoint was updated to 'old'."
     )
 
 
 def test_an_update_that_is_undone_ends_it_with_the_endpoints_reason() -> None:
-    cancelled = SetStatus(CANCELLED, "update-failed", "no room")
+    cancelled = BecomeStatus(CANCELLED, "update-failed", "no room")
     assert decide(replace(STARTED, begun=True), UNDONE, now=11.0) == cancelled
     undone_stop = replace(THERE, failure="no room")
     assert decide(replace(STOPS, begun=True), undone_stop, now=11.0) == cancelled
-    assert decide(replace(STARTED, begun=True), OLD, now=11.0) == SetStatus(
+    assert decide(replace(STARTED, begun=True), OLD, now=11.0) == BecomeStatus(
         CANCELLED, "update-failed", "The update of the endpoint was undone."
     )
 
@@ -161,7 +161,7 @@ def test_a_change_that_is_undone_goes_back_to_what_was_before_the_experiment() -
     back = GoBack(CANCELLED, "update-failed", "no room")
     assert decide(changes, replace(THERE, failure="no room"), now=11.0) == back
     assert failed(changes, "no room") == back
-    assert failed(STARTED, "no model") == SetStatus(CANCELLED, "update-failed", "no model")
+    assert failed(STARTED, "no model") == BecomeStatus(CANCELLED, "update-failed", "no model")
 
 
 def test_an_update_that_can_not_be_asked_for_waits_no_longer_than_the_experiment() -> None:

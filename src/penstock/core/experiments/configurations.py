@@ -136,15 +136,9 @@ def final_config(
             )
         _check_counts(desired)
     variants = request["ModelVariants"] if desired is None else desired
-    if not shadow:
-        return _config(base, name, _variant(base, variants, production, 1.0))
-    percent = request["ShadowModeConfig"]["ShadowModelVariants"][0]["SamplingPercentage"]
-    return _config(
-        _with_capture(base, request),
-        name,
-        _variant(base, variants, production, 1.0),
-        _variant(base, variants, shadow, percent / _PERCENT_MAX),
-    )
+    if shadow:
+        return experiment_config(base, dict(request) | {"ModelVariants": variants}, name)
+    return _config(base, name, _variant(base, variants, production, 1.0))
 
 
 def changed(request: Json, update: Json) -> dict[str, Any]:
@@ -180,7 +174,6 @@ def _check_counts(variants: Sequence[Json]) -> None:
 
 def _config(base: Json, name: str, production: Json, *shadows: Json) -> dict[str, Any]:
     made = dict(base) | {"EndpointConfigName": name, "ProductionVariants": [dict(production)]}
-    made.pop("ShadowProductionVariants", None)
     if shadows:
         made["ShadowProductionVariants"] = [dict(one) for one in shadows]
     return made

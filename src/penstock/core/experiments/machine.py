@@ -65,7 +65,7 @@ class ExperimentEndpoint:
 
 
 @dataclass(frozen=True, slots=True)
-class SetStatus:
+class BecomeStatus:
     """The experiment has this status from now on."""
 
     status: str
@@ -96,7 +96,7 @@ class GoBack:
     text: str = ""
 
 
-ExperimentAction = SetStatus | BeginUpdate | NoteBegun | GoBack
+ExperimentAction = BecomeStatus | BeginUpdate | NoteBegun | GoBack
 
 
 def decide(
@@ -106,13 +106,15 @@ def decide(
     if spec.status in ENDED:
         return None
     if endpoint.status in _GONE:
-        return SetStatus(CANCELLED, "endpoint-gone", "The endpoint was deleted.")
+        return BecomeStatus(CANCELLED, "endpoint-gone", "The endpoint was deleted.")
     if endpoint.status == _FAILED:
-        return SetStatus(CANCELLED, "endpoint-failed", f"The endpoint failed. {endpoint.failure}")
+        return BecomeStatus(
+            CANCELLED, "endpoint-failed", f"The endpoint failed. {endpoint.failure}"
+        )
     if spec.status in WAITING:
         return _wait(spec, endpoint, now)
     if endpoint.status == _IN_SERVICE and endpoint.config not in spec.own:
-        return SetStatus(
+        return BecomeStatus(
             CANCELLED,
             "taken-over",
             f"The endpoint was updated to {endpoint.config!r}, which is not the experiment's.",
@@ -129,25 +131,25 @@ def next_look(spec: ExperimentSpec) -> float | None:
     return spec.ends if spec.status == RUNNING else None
 
 
-def failed(spec: ExperimentSpec, why: str) -> SetStatus | GoBack:
+def failed(spec: ExperimentSpec, why: str) -> BecomeStatus | GoBack:
     """The step after an update that failed, or that was refused."""
     if spec.status == UPDATING:
         return GoBack(CANCELLED, "update-failed", why)
-    return SetStatus(CANCELLED, "update-failed", why)
+    return BecomeStatus(CANCELLED, "update-failed", why)
 
 
 def _wait(
     spec: ExperimentSpec, endpoint: ExperimentEndpoint, now: float
 ) -> ExperimentAction | None:
     if now >= spec.ends:
-        return SetStatus(CANCELLED, "never-started", "Its EndTime passed before it could start.")
+        return BecomeStatus(CANCELLED, "never-started", "Its EndTime passed before it could start.")
     if now < spec.starts:
-        return SetStatus(CREATED, "waits-for-start") if spec.status == CREATING else None
+        return BecomeStatus(CREATED, "waits-for-start") if spec.status == CREATING else None
     if endpoint.status != _IN_SERVICE:
         return None
     if endpoint.unfit:
-        return SetStatus(CANCELLED, "endpoint-unfit", endpoint.unfit)
-    return SetStatus(STARTING, "start-due")
+        return BecomeStatus(CANCELLED, "endpoint-unfit", endpoint.unfit)
+    return BecomeStatus(STARTING, "start-due")
 
 
 def _move(
@@ -158,8 +160,8 @@ def _move(
         return NoteBegun("update-under-way") if ours and not spec.begun else None
     if endpoint.config == spec.wanted:
         if spec.status == STOPPING:
-            return SetStatus(spec.end_status, "stopped", spec.end_reason)
-        return SetStatus(RUNNING, "in-service")
+            return BecomeStatus(spec.end_status, "stopped", spec.end_reason)
+        return BecomeStatus(RUNNING, "in-service")
     if not spec.begun:
         if now >= spec.ends and spec.status != STOPPING:  # what it needs was away all the time
             return GoBack(COMPLETED if spec.status == UPDATING else CANCELLED, "schedule-ended")
@@ -171,7 +173,7 @@ def _run(spec: ExperimentSpec, endpoint: ExperimentEndpoint, now: float) -> Expe
     if endpoint.status != _IN_SERVICE:
         return None
     if endpoint.config != spec.wanted:
-        return SetStatus(
+        return BecomeStatus(
             CANCELLED, "taken-over", f"The endpoint was updated to {endpoint.config!r}."
         )
     return GoBack(COMPLETED, "schedule-ended") if now >= spec.ends else None

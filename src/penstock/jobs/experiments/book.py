@@ -34,12 +34,12 @@ from penstock.core.experiments.machine import (
     STOPPING,
     UPDATING,
     WAITING,
+    BecomeStatus,
     BeginUpdate,
     ExperimentAction,
     ExperimentEndpoint,
     GoBack,
     NoteBegun,
-    SetStatus,
     decide,
     failed,
 )
@@ -260,7 +260,7 @@ def _apply(db: Connection, record: ExperimentRecord, action: ExperimentAction, n
                 db, record, now, status=STOPPING, end_status=end_status, status_reason=reason,
                 **values,
             )  # fmt: skip
-        case SetStatus(status, _, text):
+        case BecomeStatus(status, _, text):
             more: dict[str, Any] = {"completed": now} if status in ENDED else {}
             if status == STARTING:
                 more = _started(db, record)
