@@ -154,6 +154,47 @@ def test_one_that_can_not_be_read_is_listed_and_deleted_and_stops_no_other(
     assert plane.call("DeleteInferenceExperiment", Name="try")[0] == 200
 
 
+def test_an_endpoint_that_can_not_be_read_stops_no_other(plane: ExperimentPlane) -> None:
+    config(plane, "other", OLD)
+    plane.call("CreateEndpoint", EndpointName="other", EndpointConfigName="other")
+    in_service(plane, "other")
+    assert plane.create(Name="second", EndpointName="other")[0] == 200
+
+    def damage(store: Store) -> None:
+        table = schema.deployments
+        with store.begin() as db:
+            db.execute(table.update().where(table.c.endpoint_key == "shop").values(spec="{"))
+
+    plane.store(damage)
+    plane.runner.run(plane.driver.tick())
+    assert plane.store(book.describe, "second").status == "Starting"
+
+
+def test_an_update_that_was_asked_for_before_a_kill_and_is_undone_is_not_asked_for_again(
+    plane: ExperimentPlane,
+) -> None:
+    """A server that can't start the new copies would try for ever."""
+    killed = KilledDriver(plane, 0)
+
+    async def call(method: Any, /, *args: Any, **kwargs: Any) -> Any:
+        if method is book.note_begun:
+            raise Killed
+        return await plane.database.call(method, *args, **kwargs)
+
+    killed.call = call  # type: ignore[method-assign]
+    with pytest.raises(Killed):
+        plane.runner.run(killed.driver.tick())
+    assert not plane.store(book.describe, "try").begun
+    plane.runner.run(plane.driver.tick())
+    plane.store(
+        Store.set_status, "shop", "InService", now=plane.clock.wall(), failure_reason="no room",
+        active_generation=1,
+    )  # fmt: skip
+    plane.runner.run(plane.driver.tick())
+    seen = plane.described()
+    assert (seen["Status"], seen["StatusReason"]) == ("Cancelled", "no room")
+
+
 def test_it_looks_when_something_may_have_changed(plane: ExperimentPlane) -> None:
     assert plane.runner.run(plane.driver.tick()) == MOVING_EVERY_S
     in_service(plane)
