@@ -322,6 +322,53 @@ def test_what_was_promoted_or_kept_must_be_there(plane: ExperimentPlane) -> None
     assert "DesiredModelVariants must be what is kept" in many[1]["message"]
 
 
+def stop(plane: ExperimentPlane, **members: Any) -> Any:
+    """The endpoint after it, as it is on record."""
+    assert plane.call("StopInferenceExperiment", Name="try", **members)[0] == 200
+    plane.turn()
+    if plane.store(Store.describe_endpoint, "shop").status == "Updating":
+        in_service(plane)
+        plane.turn()
+    assert plane.described()["Status"] == "Completed"
+    return plane.store(Store.describe_endpoint, "shop").active
+
+
+def test_both_variants_may_be_kept_as_they_are(plane: ExperimentPlane) -> None:
+    """Without an update: no copy is started again."""
+    plane.running()
+    before = plane.store(Store.describe_endpoint, "shop").active
+    assert stop(plane, ModelVariantActions={"Old": "Retain", "New": "Retain"}) == before
+    assert [one.name for one in before.shadows] == ["New"]
+
+
+def test_what_is_promoted_may_have_other_instances(plane: ExperimentPlane) -> None:
+    plane.running()
+    after = stop(
+        plane, ModelVariantActions={"Old": "Remove", "New": "Promote"},
+        DesiredModelVariants=[variant("New", "new", 3)],
+    )  # fmt: skip
+    assert [(one.name, one.instance_count) for one in after.hosted] == [("New", 3)]
+
+
+def test_a_change_that_is_undone_takes_the_endpoint_back_to_before(plane: ExperimentPlane) -> None:
+    plane.running()
+    more = [variant("Old", "old"), variant("New", "new", 4)]
+    assert plane.call("UpdateInferenceExperiment", Name="try", ModelVariants=more)[0] == 200
+    assert plane.described()["Status"] == "Updating"
+    plane.turn()
+    active = plane.store(Store.describe_endpoint, "shop").active.generation
+    plane.store(
+        Store.set_status, "shop", "InService", now=plane.clock.wall(), failure_reason="no room",
+        active_generation=active,
+    )  # fmt: skip
+    plane.turn()
+    in_service(plane)
+    plane.turn()
+    seen = plane.described()
+    assert (seen["Status"], seen["StatusReason"]) == ("Cancelled", "no room")
+    assert plane.store(Store.describe_endpoint, "shop").config_name == "shop"
+
+
 def test_an_update_that_the_endpoint_refuses_ends_it_with_the_reason(
     plane: ExperimentPlane,
 ) -> None:
