@@ -350,6 +350,17 @@ def test_what_is_promoted_may_have_other_instances(plane: ExperimentPlane) -> No
     assert [(one.name, one.instance_count) for one in after.hosted] == [("New", 3)]
 
 
+def test_one_with_the_name_of_a_deleted_one_takes_none_of_its_configurations(
+    plane: ExperimentPlane,
+) -> None:
+    plane.running()
+    first = plane.store(Store.describe_endpoint, "shop").config_name
+    stop(plane, ModelVariantActions={"New": "Remove"})
+    assert plane.call("DeleteInferenceExperiment", Name="try")[0] == 200
+    plane.running()
+    assert plane.store(Store.describe_endpoint, "shop").config_name != first
+
+
 def test_a_change_that_is_undone_takes_the_endpoint_back_to_before(plane: ExperimentPlane) -> None:
     plane.running()
     more = [variant("Old", "old"), variant("New", "new", 4)]
