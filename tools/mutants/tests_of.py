@@ -232,6 +232,8 @@ TESTS_OF: dict[str, tuple[str, ...]] = {
         "core/test_core_packing.py",
     ),
     "core/capture/queue.py": ("core/capture/test_capture_queue.py",),
+    "core/experiments/configurations.py": ("core/experiments/test_experiment_configurations.py",),
+    "core/experiments/machine.py": ("core/experiments/test_experiment_machine.py",),
     "core/jobs/asynchronous.py": ("core/test_jobs_asynchronous.py",),
     "core/jobs/asynchronous_actions.py": (
         "core/test_jobs_asynchronous.py",

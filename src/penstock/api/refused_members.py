@@ -95,8 +95,16 @@ NO_EFFECT: Final[dict[str, str]] = {
     ],
     "CreateInferenceComponent.Specification.DataCacheConfig.EnableCaching": "artifacts are cached"
     " by their content",
+    **{
+        f"{variants}.InfrastructureConfig.InfrastructureType": "it has one value, RealTimeInference"
+        for variants in (
+            "CreateInferenceExperiment.ModelVariants[]",
+            "UpdateInferenceExperiment.ModelVariants[]",
+            "StopInferenceExperiment.DesiredModelVariants[]",
+        )
+    },
     "CreateTransformJob.TransformResources.TransformAmiVersion": _PROCESSES,
-    "CreateTransformJob.ExperimentConfig": "there are no experiments here",
+    "CreateTransformJob.ExperimentConfig": "there are no trials of SageMaker Experiments here",
     "PutScalingPolicy.TargetTrackingScalingPolicyConfiguration.PredefinedMetricSpecification"
     ".ResourceLabel": "it names a load balancer, and no metric of SageMaker has one",
     "PutMetricData.EntityMetricData[].Entity": _NO_ENTITIES,

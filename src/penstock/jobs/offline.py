@@ -14,6 +14,7 @@ from penstock.jobs.asynchronous.notifier import Notifier
 from penstock.jobs.asynchronous.objects import Objects
 from penstock.jobs.asynchronous.outcome import Published
 from penstock.jobs.asynchronous.work import RequestWork
+from penstock.jobs.experiments.driver import ExperimentsDriver
 from penstock.jobs.schedules.driver import ControlPlaneCall, SchedulesDriver
 from penstock.jobs.transform.driver import TransformDriver
 from penstock.metrics.counts.work_counts import WorkCounts
@@ -75,15 +76,20 @@ class OfflineWork:
             counts=counts,
             places=NamedPlaces(artifacts),
         )
+        self.experiments = ExperimentsDriver(
+            database=plane.database, call=call, notify=plane.notify, clock=clock
+        )
 
     async def start(self) -> None:
         """Resumes the work that is on record."""
         await self.transform.start()
         await self.asynchronous.start()
         self.schedules.start()
+        self.experiments.start()
 
     async def close(self) -> None:
         """The next start resumes unfinished work. Idempotent."""
+        await self.experiments.close()
         await self.schedules.close()
         await self.asynchronous.close()
         await self.transform.close()

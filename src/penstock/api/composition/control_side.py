@@ -292,6 +292,7 @@ class ControlSide:
                     self._offline.transform,
                     asynchronous=self._offline.asynchronous,
                     strangers=strangers_call(self._config.listen),
+                    experiment_changed=self._offline.experiments.changed,
                 ),
                 lambda context, access_key: replace(context, access_key=access_key),
             ),

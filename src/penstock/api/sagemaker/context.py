@@ -145,6 +145,8 @@ class SagemakerContext:
     access_key: str = ""  #: id of the request's key; empty = unsigned
     asynchronous: AsyncOutputs | None = None  #: None = there is no asynchronous inference
     strangers: bool = False  #: other machines may call without credentials
+    #: reports a changed record of an inference experiment
+    experiment_changed: Callable[[], None] = lambda: None
 
     def check_trust(self, environment: Mapping[str, str], *, multi_model: bool = False) -> None:
         """Raises CallerError where a container's Environment vouches for an artifact and may

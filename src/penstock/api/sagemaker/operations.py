@@ -5,7 +5,13 @@ from __future__ import annotations
 from types import MappingProxyType
 
 from penstock.api.aws import Operation
-from penstock.api.sagemaker import endpoints, inference_components, records, transform_jobs
+from penstock.api.sagemaker import (
+    endpoints,
+    experiments,
+    inference_components,
+    records,
+    transform_jobs,
+)
 
 OPERATIONS: MappingProxyType[str, Operation] = MappingProxyType(
     {
@@ -31,6 +37,13 @@ OPERATIONS: MappingProxyType[str, Operation] = MappingProxyType(
             inference_components.update_inference_component_runtime_config
         ),
         "DeleteInferenceComponent": inference_components.delete_inference_component,
+        "CreateInferenceExperiment": experiments.create_inference_experiment,
+        "DescribeInferenceExperiment": experiments.describe_inference_experiment,
+        "ListInferenceExperiments": experiments.list_inference_experiments,
+        "UpdateInferenceExperiment": experiments.update_inference_experiment,
+        "StartInferenceExperiment": experiments.start_inference_experiment,
+        "StopInferenceExperiment": experiments.stop_inference_experiment,
+        "DeleteInferenceExperiment": experiments.delete_inference_experiment,
         "CreateTransformJob": transform_jobs.create_transform_job,
         "DescribeTransformJob": transform_jobs.describe_transform_job,
         "ListTransformJobs": transform_jobs.list_transform_jobs,

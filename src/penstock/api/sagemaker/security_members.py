@@ -65,6 +65,9 @@ REFUSED: Final = {
     }),
     "UpdateEndpointWeightsAndCapacities.DesiredWeightsAndCapacities[].ServerlessUpdateConfig":
     "this server has no serverless variants",
+    "CreateInferenceExperiment.KmsKey": "instances have no volumes of their own",
+    "CreateInferenceExperiment.DataStorageConfig.KmsKey": _BUCKET_KEY,
+    "UpdateInferenceExperiment.DataStorageConfig.KmsKey": _BUCKET_KEY,
     "CreateTransformJob.DataCaptureConfig": "the calls of endpoints are captured, those of jobs are"
     " not: their inputs and outputs are objects already",
     "CreateTransformJob.TransformOutput.KmsKeyId": "outputs are written as the bucket's own"
@@ -79,6 +82,7 @@ _ROLE: Final = "there are no roles here: artifacts are read with the server's ow
 WITHOUT_MEANING: Final = {
     "CreateModel.ExecutionRoleArn": _ROLE,
     "CreateEndpointConfig.ExecutionRoleArn": _ROLE,
+    "CreateInferenceExperiment.RoleArn": _ROLE,
     "RegisterScalableTarget.RoleARN": "there are no roles here: the server scales itself",
     **_of("CreateModel", _CONTAINERS, {
         "ModelDataSource.S3DataSource.ModelAccessConfig": "whoever names a model may read it",

@@ -27,7 +27,7 @@ from sqlalchemy import (
 
 #: The version of the tables. Each change of a table increments it and adds a migration from the
 #: version before in `control/migrations/versions/`. A newer database is refused.
-SCHEMA_VERSION: Final = 6
+SCHEMA_VERSION: Final = 7
 
 metadata: Final = MetaData()
 
@@ -131,6 +131,24 @@ inference_components = named(
     Column("active", Text, nullable=False),  #: the revision that serves, as JSON
     Column("target", Text),  #: the revision that is to replace it, as JSON; NULL: none
     Column("former_request", Text),  #: `request` of `active`, while `target` is set
+)
+
+#: Inference experiments. `request` is the create call's, with the changes of updates.
+inference_experiments = named(
+    "inference_experiments",
+    Column("endpoint_key", String(128), nullable=False, index=True),
+    Column("status", String(32), nullable=False),
+    Column("status_reason", Text, nullable=False),
+    Column("starts", Double, nullable=False),
+    Column("ends", Double, nullable=False),
+    Column("completed", Double),  #: NULL: it has not ended
+    Column("before", Text),  #: the endpoint's deployment at its start, as JSON; NULL: not started
+    Column("base", Text),  #: the request of the endpoint configuration at its start, as JSON
+    #: JSON: the endpoint configuration that the endpoint is to have; NULL: the one before
+    Column("config", Text),
+    Column("config_count", Integer, nullable=False),  #: configurations that were made for it
+    Column("begun", Integer, nullable=False),  #: 1: the endpoint's update to it was asked for
+    Column("end_status", String(32), nullable=False),  #: what follows Stopping
 )
 
 alarms = Table(

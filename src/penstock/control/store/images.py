@@ -39,14 +39,16 @@ def keep_images(
 
 @reads
 def named_images(db: Connection, images: Collection[str]) -> frozenset[str]:
-    """Those of the images that a model, an endpoint, a component or a running job names."""
-    jobs = schema.transform_jobs.c
+    """Those of the images that a model, an endpoint, a component, a running job or an
+    experiment names."""
+    jobs, experiments = schema.transform_jobs.c, schema.inference_experiments.c
     texts = (
         select(schema.models.c.request),
         select(_SPECS.spec),
         select(schema.inference_components.c.active),
         select(schema.inference_components.c.target),
         select(jobs.spec).where(jobs.ended.is_(None)),
+        select(experiments.before).where(experiments.completed.is_(None)),
     )
     sought = {image: orjson.dumps(image).decode() for image in images}
     named: set[str] = set()

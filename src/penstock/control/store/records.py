@@ -18,6 +18,7 @@ ENDPOINT_CONFIG = "endpoint-config"
 ENDPOINT = "endpoint"
 COMPONENT = "inference-component"
 TRANSFORM_JOB = "transform-job"
+EXPERIMENT = "inference-experiment"
 
 #: The names of the kinds in AWS's messages.
 NOUNS = {
@@ -26,6 +27,7 @@ NOUNS = {
     ENDPOINT: "endpoint",
     COMPONENT: "inference component",
     TRANSFORM_JOB: "transform job",
+    EXPERIMENT: "inference experiment",
 }
 
 T = TypeVar("T")

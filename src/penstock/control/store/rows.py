@@ -21,6 +21,7 @@ from penstock.control.store.records import (
     COMPONENT,
     ENDPOINT,
     ENDPOINT_CONFIG,
+    EXPERIMENT,
     MODEL,
     TRANSFORM_JOB,
     AlreadyExists,
@@ -66,6 +67,7 @@ TABLES: Final = {
     ENDPOINT: schema.endpoints,
     COMPONENT: schema.inference_components,
     TRANSFORM_JOB: schema.transform_jobs,
+    EXPERIMENT: schema.inference_experiments,
 }
 
 

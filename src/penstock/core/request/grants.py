@@ -57,6 +57,7 @@ _OPERATIONS: Final = {
         *("DescribeEndpoint", "ListEndpoints", "ListTags", "UpdateEndpointWeightsAndCapacities"),
         *("DescribeInferenceComponent", "ListInferenceComponents"),
         "UpdateInferenceComponentRuntimeConfig",
+        *("DescribeInferenceExperiment", "ListInferenceExperiments"),
         *("DescribeTransformJob", "ListTransformJobs", "StopTransformJob"),
         # scaling
         *("RegisterScalableTarget", "DescribeScalableTargets", "DeregisterScalableTarget"),
@@ -69,6 +70,8 @@ _OPERATIONS: Final = {
         *("CreateEndpointConfig", "DeleteEndpointConfig"),
         *("CreateEndpoint", "UpdateEndpoint", "DeleteEndpoint", "AddTags", "DeleteTags"),
         *("CreateInferenceComponent", "UpdateInferenceComponent", "DeleteInferenceComponent"),
+        *("CreateInferenceExperiment", "UpdateInferenceExperiment", "StartInferenceExperiment"),
+        *("StopInferenceExperiment", "DeleteInferenceExperiment"),
     ),
 }
 #: Operation -> the narrowest scope that may call it.

@@ -1,0 +1,1 @@
+"""Inference experiments: kept on record, carried out on their endpoints."""
