@@ -22,8 +22,10 @@ pytestmark = pytest.mark.system
 def served(tmp_path: Path, **values: str) -> Iterator[Server]:
     with settings(values):
         server = Server(tmp_path / "state").start()
-    yield server
-    server.stop()
+    try:
+        yield server
+    finally:
+        server.stop()
 
 
 def capturing(server: Server, destination: Path, **more: Any) -> None:
