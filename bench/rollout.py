@@ -235,7 +235,7 @@ def calling(url: str, rate: float, seed: int) -> Iterator[Calling]:
 def false_rollbacks(models: int, rate: int) -> dict[str, Any]:
     """Of so many models as good as the old one, those that are sent back within 60 s."""
     spec = AgreementSpec()
-    with_margin = ended(models, rate, spec, differ=0.002, fails=0.01, slower=0.3)
+    with_margin = ended(models, rate, spec, differ=0.002, fails=0.002, slower=0.3)
     at_bound = ended(models, rate, spec, differ=spec.disagree_max, fails=0.01, slower=0.5)
     return {
         "false_rollbacks": with_margin[WORSE],
@@ -281,7 +281,7 @@ def callers(rate: float, rounds: int, seconds: float) -> dict[str, Any]:
     """P99 of callers with a shadow variant or capture, over that of the endpoint alone: the median
     of the rounds' ratios."""
     model = ROOT / "examples" / "query_intent" / "artifact"
-    bodies = [json.dumps({"text": f"weather in city {number}"}) for number in range(64)]
+    bodies = [json.dumps({"inputs": f"weather in city {number}"}) for number in range(64)]
     with tempfile.TemporaryDirectory() as folder, penstock_up() as url:
         deploy(url, "alone", model)
         sagemaker = client_of(url)
