@@ -37,7 +37,7 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StreamClient]:
         "environment": {"VLLM_CPU_OMP_THREADS_BIND": "nobind"},
         "engine": {
             "python": str(python_of("vllm")),
-            "context_tokens_max": 256,
+            "context_tokens_max": 512,
             "sequences_max": 8,
             "cache_mb": 1024,
             "options": {
