@@ -112,8 +112,8 @@ class LimitConfig:
     # Capture goes on for months, and other things than this server need the disk.
     #: space that captured calls leave free on a disk of this machine
     capture_free_bytes_min: _Count = 2**30
-    #: regular expressions, as Python's: what they match in captured requests, answers and custom
-    #: attributes is written as [redacted]
+    #: regular expressions, as RE2 reads them (extra `redact`): what they match in captured
+    #: requests, answers and custom attributes is written as [redacted]
     capture_redact: tuple[str, ...] = ()
 
 

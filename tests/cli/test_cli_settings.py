@@ -109,8 +109,11 @@ def test_hosts_and_origins_are_lists_of_names_and_pages() -> None:
         ("[listen]\nhosts = ['a:80']\n", "listen.hosts = 'a:80' is not valid; allowed: names"),
         ("[listen]\nhosts = ['http://a']\n", "listen.hosts = 'http://a' is not valid"),
         ("[listen]\norigins = ['null']\n", "listen.origins = 'null' is not valid"),
-        ("[limits]\ncapture_redact = ['(']\n", "a regular expression, and this is none"),
-        ("[limits]\ncapture_redact = ['x*']\n", "one that matches at least one character"),
+        (
+            "[limits]\ncapture_redact = ['(']\n",
+            "capture_redact = '(' is not valid; RE2 can't read it",
+        ),
+        ("[limits]\ncapture_redact = ['x*']\n", "it matches where there is nothing"),
         ("[containers]\npull = ['*']\n", "containers.pull = '*' is not valid; allowed: a registry"),
         ("[containers]\npull = ['library/*']\n", "containers.pull = 'library/*' is not valid"),
         ("[containers]\nscratch = ['cache']\n", "containers.scratch = 'cache' is not valid"),

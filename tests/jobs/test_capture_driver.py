@@ -235,7 +235,8 @@ from dataclasses import replace
 from tests.jobs.test_capture_driver import SPEC, Recorder, driver, record
 
 async def main():
-    made, recorder = driver(replace(SPEC, file_records_max=50, file_bytes_max=1 << 20)), Recorder()
+    by_count = replace(SPEC, file_records_max=50, file_bytes_max=1 << 20, file_wait_s=3600.0)
+    made, recorder = driver(by_count), Recorder()
     while True:
         made.put(record(sys.argv[1], recorder, b"x" * 3000))
         await asyncio.sleep(0)

@@ -11,10 +11,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-import re
 import uuid
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
@@ -35,6 +34,7 @@ from penstock.errors import InternalError, PenstockError
 from penstock.gateway.dispatch.capture import Captures
 from penstock.gateway.dispatch.capture_records import CaptureRecord
 from penstock.jobs.asynchronous.objects import Objects
+from penstock.jobs.capture.redaction import redaction
 from penstock.metrics.counts.recorder import (
     CAPTURE_DROPPED,
     CAPTURE_TAKEN,
@@ -54,7 +54,7 @@ FILE_WAIT_S: Final = 10.0
 _FILE_BYTES_MAX: Final = 4 << 20
 _FILE_RECORDS_MAX: Final = 4096
 _THREADS: Final = 4
-_REDACTED: Final = b"[redacted]"
+Redaction = Callable[[bytes], bytes]
 #: A file is given up after some two minutes. Its memory is needed for calls that come later, and
 #: a store that is away for longer is away for hours.
 _TRIES_MAX: Final = 8
@@ -98,8 +98,8 @@ class CaptureDriver:
         clock: Clock,
         redact: Iterable[str] = (),
     ) -> None:
-        """`redact`: regular expressions of what is not written."""
-        self._redact = [re.compile(each.encode()) for each in redact]
+        """`redact`: regular expressions of what is not written; see `redaction`."""
+        self._redact = redaction(redact)
         self._queue = CaptureQueue(spec)
         self._wait_s = spec.file_wait_s
         self._objects = objects
@@ -257,16 +257,16 @@ class CaptureDriver:
             _log.info("captured calls of endpoint %s are written again", place.endpoint)
 
 
-def _line(record: CaptureRecord, ended: float, redact: Sequence[re.Pattern[bytes]] = ()) -> bytes:
+def _line(record: CaptureRecord, ended: float, redact: Redaction | None = None) -> bytes:
     spec = record.spec
     request, reply = decode_request_meta(record.request_meta), decode_reply_meta(record.reply_meta)
     custom = request.custom_attributes
-    if custom is not None and redact:
-        custom = (_redacted(custom.encode(), redact) or b"").decode("utf-8", "replace")
+    if custom is not None and redact is not None:
+        custom = redact(custom.encode()).decode("utf-8", "replace")
     call = CapturedCall(
         ended,
-        _redacted(record.request, redact),
-        None if record.answer is None else _redacted(b"".join(record.answer), redact),
+        _without(record.request, redact),
+        None if record.answer is None else _without(b"".join(record.answer), redact),
         request.content_type,
         reply.content_type,
         request.inference_id,
@@ -276,8 +276,5 @@ def _line(record: CaptureRecord, ended: float, redact: Sequence[re.Pattern[bytes
     return line(call, str(uuid.uuid4()), **types)
 
 
-def _redacted(data: bytes | None, redact: Sequence[re.Pattern[bytes]]) -> bytes | None:
-    if data is not None:
-        for pattern in redact:
-            data = pattern.sub(_REDACTED, data)
-    return data
+def _without(data: bytes | None, redact: Redaction | None) -> bytes | None:
+    return data if data is None or redact is None else redact(data)
