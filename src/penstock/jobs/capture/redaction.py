@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Final
 
+from penstock.distribution import install_command
 from penstock.errors import CallerError
 
 REDACTED: Final = b"[redacted]"
@@ -31,7 +32,7 @@ def redaction(patterns: Iterable[str]) -> Callable[[bytes], bytes] | None:
         raise CallerError(
             "package-missing",
             "limits.capture_redact needs RE2, which is not installed",
-            hint="Install it: pip install 'penstock[redact]'",
+            hint=f"Install it: {install_command('redact')}",
         ) from error
     options = re2.Options()
     options.log_errors = False
