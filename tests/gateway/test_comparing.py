@@ -157,6 +157,23 @@ def test_a_copy_that_is_given_back_says_nothing_of_a_model() -> None:
     assert bench.dispatcher.in_flight == 0
 
 
+@pytest.mark.parametrize(
+    ("reason", "outcome"), [("worker-died", "new-failed"), ("copy-draining", "unpaired")]
+)
+def test_a_copy_whose_process_died_of_it_has_failed(reason: str, outcome: str) -> None:
+    bench = PairBench()
+    bench.call()
+    bench.link(2).give_back(reason)
+    assert bench.outcomes() == [(ROLLOUT, outcome)]
+
+
+def test_a_copy_that_is_never_answered_has_failed() -> None:
+    bench = PairBench()
+    bench.call()
+    bench.timers.advance(61.0)
+    assert bench.outcomes() == [(ROLLOUT, "new-failed")]
+
+
 def test_sessions_and_what_is_too_long_are_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
     bench = PairBench()
     monkeypatch.setattr(comparing, "ANSWER_MAX", 4)

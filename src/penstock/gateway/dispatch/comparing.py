@@ -40,8 +40,9 @@ from penstock.wire.frames import Reply
 
 #: Bytes. Comparing takes the event loop's time: some ms for each MiB.
 ANSWER_MAX: Final = 256 << 10
-#: Codes of errors that are the model's own, beside those of the family `model`.
-_ITS_OWN: Final = ("deadline-passed", "worker-died", "worker-died-in-company")
+#: Families of errors that say something of a model, and the code of one that took too long.
+_OF_MODEL: Final = ("caller", "model")
+_TOO_LATE: Final = "deadline-passed"
 
 
 class AnswerPair(NamedTuple):
@@ -122,7 +123,7 @@ class Comparisons(CopiesUnderWay):
         self._end(invocation, None, says=False)
 
     def on_error(self, invocation: Invocation, error: PenstockError) -> None:
-        says = error.family in ("caller", "model") or error.code in _ITS_OWN
+        says = error.family in _OF_MODEL or error.code == _TOO_LATE
         self._end(invocation, None, says=says)
 
     def _end(self, invocation: Invocation, answer: bytes | None, *, says: bool = True) -> None:
