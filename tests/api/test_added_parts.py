@@ -111,7 +111,7 @@ def test_an_operation_is_a_function_a_line_and_a_scope(changed: ChangedCopy) -> 
     """What it takes, its checks and its answer's form come from the service's model."""
     operations = "api/sagemaker/operations.py"
     changed.add("api/sagemaker/algorithms.py", LIST_ALGORITHMS)
-    changed.insert(operations, "algorithms, ", before="endpoints, inference_components, ")
+    changed.insert(operations, "    algorithms,\n", before="    endpoints,\n")
     line = '        "ListAlgorithms": algorithms.list_algorithms,\n'
     changed.insert(operations, line, before='        "CreateModel":')
     scope = '        "ListAlgorithms",\n'

@@ -122,14 +122,14 @@ def test_a_canary_gets_its_share_and_an_alarm_sends_it_back(
 
 
 def counted_apart(server: Server) -> bool:
-    """Whether CloudWatch has the calls of both configurations, which are all calls."""
+    """Whether CloudWatch has calls of both configurations, and no more than there were."""
     variant = {"EndpointName": "old", "VariantName": "all"}
     whole = sum(server.datapoints("Invocations", "Sum", **variant))
     parts = [
         sum(server.datapoints("Invocations", "Sum", **variant, EndpointConfigName=config))
         for config in ("old", "new")
     ]
-    return min(parts) > 0 and sum(parts) == whole
+    return min(parts) > 0 and sum(parts) <= whole
 
 
 @pytest.mark.parametrize(

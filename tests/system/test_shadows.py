@@ -137,21 +137,22 @@ def test_its_share_is_changed_by_the_variants_weight(empty_server: Server, tmp_p
 def test_a_shadow_that_fails_is_seen_by_no_caller(
     empty_server: Server, tmp_path: Path, fails: str
 ) -> None:
-    shadowed(empty_server, tmp_path, fails)
-    serves(empty_server, fails)
+    name = f"shadow-{fails}"
+    shadowed(empty_server, tmp_path, name)
+    serves(empty_server, name)
     count = 40
-    assert [empty_server.invoke(fails, fails) for _ in range(count)] == [fails] * count
-    mirrored, dropped = copied(empty_server, fails, count)
+    assert [empty_server.invoke(name, fails) for _ in range(count)] == [fails] * count
+    mirrored, dropped = copied(empty_server, name, count)
     assert mirrored >= 1
     assert mirrored + dropped == count
     if fails != "slow":
         wait_until(
-            lambda: summed(empty_server, "Invocation5XXErrors", fails, "dark"), "its errors", 60
+            lambda: summed(empty_server, "Invocation5XXErrors", name, "dark"), "its errors", 60
         )
-    assert summed(empty_server, "Invocation5XXErrors", fails, "all") == 0
-    assert empty_server.in_flight(fails) == 0
-    shadow_of(empty_server, fails)
-    serves(empty_server, fails)
+    assert summed(empty_server, "Invocation5XXErrors", name, "all") == 0
+    assert empty_server.in_flight(name) == 0
+    shadow_of(empty_server, name)
+    serves(empty_server, name)
 
 
 def test_a_shadow_that_can_not_load_is_tried_again_while_its_endpoint_serves(
