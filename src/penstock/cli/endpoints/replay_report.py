@@ -206,7 +206,7 @@ def _bars(report: ReplayReport) -> str:
 def _curve(times: Sequence[float]) -> str:
     if not times:
         return "<p>No call was answered.</p>"
-    high, wide = _HEIGHT - _BOTTOM - 10, _WIDTH - _LEFT - 20
+    high, wide = _HEIGHT - _BOTTOM - 10, _WIDTH - _LEFT - 40
     # Beyond the 99.5th percentile a few stragglers would press all others against the axis.
     most = times[round((len(times) - 1) * 0.995)] * 1.05 or 1e-9
     points = []
