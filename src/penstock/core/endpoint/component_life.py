@@ -28,7 +28,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
-from penstock.core.alarms.spec import ALARM
 from penstock.core.deployment.capacity_spec import (
     ComponentCopiesSpec,
     ComponentSpec,
@@ -52,6 +51,7 @@ from penstock.core.deployment.endpoint_state import (
     SlotFailure,
 )
 from penstock.core.deployment.slot_retries import ReconcileSpec, is_final
+from penstock.core.rollout.machine import ringing
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,9 +172,8 @@ def _why_back(component: ComponentSpec, observed: EndpointObserved, wall: float)
     target = component.target
     if target is None or target.goes_back:
         return ""
-    ringing = [name for name in target.alarms if observed.alarms.get(name) == ALARM]
-    if ringing:
-        return f"the update went back: in ALARM: {', '.join(ringing)}"
+    if rings := ringing(target.alarms, observed.alarms):
+        return f"the update went back: {rings}"
     if target.expires and wall >= target.expires:
         return "the update went back: it was not done within MaximumExecutionTimeoutInSeconds"
     return ""

@@ -136,10 +136,10 @@ def judge(spec: AgreementSpec, counts: AgreementCounts) -> AgreementVerdict:
         return AgreementVerdict(verdict=WORSE, why=_words(worse[0], spec), tests=tuple(tests))
     # All must hold, so none of these needs a part of the level.
     for_it = [one for one in tests if one.name != "errors"]
-    if all(one.below >= 1.0 / (1.0 - spec.confidence) for one in for_it):
+    open_ = [one for one in for_it if one.below < 1.0 / (1.0 - spec.confidence)]
+    if not open_:
         why = "; ".join(_words(one, spec) for one in for_it)
         return AgreementVerdict(verdict=AS_GOOD, why=why, tests=tuple(tests))
-    open_ = [one for one in for_it if one.below < 1.0 / (1.0 - spec.confidence)]
     why = "not sure yet: " + "; ".join(_words(one, spec) for one in open_)
     return AgreementVerdict(verdict=UNDECIDED, why=why, tests=tuple(tests))
 

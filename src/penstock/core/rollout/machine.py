@@ -24,7 +24,7 @@ sends nothing back. Failures of the new generation's own instances end it before
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from penstock.core.alarms.spec import ALARM
@@ -94,6 +94,13 @@ def decide(
     return step
 
 
+def ringing(names: Iterable[str], states: Mapping[str, str]) -> str:
+    """Which of the alarms send a new version back, in words; "" = none. One without data, or that
+    is gone, does not."""
+    found = [name for name in names if states.get(name) == ALARM]
+    return f"in ALARM: {', '.join(found)}" if found else ""
+
+
 def _going_back(
     policy: RolloutPolicy, progress: RolloutProgress, instances: int, old_ready: bool
 ) -> RolloutStep:
@@ -132,9 +139,8 @@ def _forward(
     if progress.stage == BAKING:
         if verdict is not None and verdict.verdict == WORSE:
             return _back(progress, "disagreement", verdict.why)
-        ringing = [name for name in policy.alarms if alarms.get(name) == ALARM]
-        if ringing:
-            return _back(progress, "alarm", f"in ALARM: {', '.join(ringing)}")
+        if rings := ringing(policy.alarms, alarms):
+            return _back(progress, "alarm", rings)
     end = progress.began + policy.execution_s_max
     if policy.execution_s_max and wall >= end:
         return _back(progress, "timeout", f"not done within {policy.execution_s_max:g} s")

@@ -33,16 +33,14 @@ from penstock.core.routing import Routed
 from penstock.errors import PenstockError
 from penstock.gateway.dispatch.endpoint_table import Endpoint
 from penstock.gateway.dispatch.invocation import Invocation, session_of
-from penstock.gateway.dispatch.mirroring import CopiesUnderWay, copied
+from penstock.gateway.dispatch.mirroring import OF_MODEL, CopiesUnderWay, copied
 from penstock.gateway.request_id import RequestIds
 from penstock.metrics.counts.recorder import VariantRecorder
 from penstock.wire.frames import Reply
 
 #: Bytes. Comparing takes the event loop's time: some ms for each MiB.
 ANSWER_MAX: Final = 256 << 10
-#: Families of errors that say something of a model, and the code of one that took too long.
-_OF_MODEL: Final = ("caller", "model")
-_TOO_LATE: Final = "deadline-passed"
+_TOO_LATE: Final = "deadline-passed"  #: code of an error that says of a model that it is too slow
 
 
 class AnswerPair(NamedTuple):
@@ -123,7 +121,7 @@ class Comparisons(CopiesUnderWay):
         self._end(invocation, None, says=False)
 
     def on_error(self, invocation: Invocation, error: PenstockError) -> None:
-        says = error.family in _OF_MODEL or error.code == _TOO_LATE
+        says = error.family in OF_MODEL or error.code == _TOO_LATE
         self._end(invocation, None, says=says)
 
     def _end(self, invocation: Invocation, answer: bytes | None, *, says: bool = True) -> None:

@@ -59,8 +59,6 @@ from penstock.wire.frames import Reply
 BODIES_BYTES_MAX = 1 << 30
 #: The door of InvokeEndpoint; endpoints with AsyncInferenceConfig refuse its requests.
 _AT_ONCE = "runtime"
-#: Families of the errors that a model gives, or that are the caller's as a model sees it.
-_OF_MODEL = ("caller", "model")
 _COPY_EVENTS = ("copy-lost", "copy-ready", "copy-failed")
 
 LinkFactory = Callable[[str, str, LinkEvents], InstanceLink]
@@ -393,7 +391,7 @@ class Dispatcher(RetryingDispatcher):
             copy.missed += 1
         body = invocation.body
         self._fail(invocation, error)
-        if error.family in _OF_MODEL:
+        if error.family in mirroring.OF_MODEL:
             self._copy(invocation, body, None)
 
     def on_returned(self, invocation: Invocation, reason: str) -> None:

@@ -27,6 +27,8 @@ from penstock.wire.frames import Reply
 
 #: The front door of these requests.
 DOOR: Final = "shadow"
+#: Families of the errors that a model gives, or that are the caller's as a model sees it.
+OF_MODEL: Final = ("caller", "model")
 
 
 class CopiesUnderWay:
