@@ -20,6 +20,7 @@ import numpy as np
 from penstock.core.machine.containers import ContainerWallsSpec
 from penstock.errors import PenstockError
 from penstock.runtimes.infer_metadata import InferMetadata
+from penstock.runtimes.packed_rows import Layout, Placed
 
 if TYPE_CHECKING:
     from penstock.artifacts.description.description import ModelDescription, TensorSpec
@@ -257,6 +258,29 @@ class TensorRuntime(Protocol):
 
     def close(self) -> None:
         """Frees the model. Idempotent; no `run` may be under way."""
+
+
+class PackedTexts(Protocol):
+    """Texts side by side in rows of tokens (`packed_rows.py`). A runtime that may have them has
+    them as `packed`."""
+
+    @property
+    def layout(self) -> Layout | None:
+        """None: texts are padded, as yet or for ever."""
+
+    def take(self, placed: Placed) -> NativeRun | None:
+        """A run, to be given back; `placed` gets its size. None: pad these texts."""
+
+    def inputs(
+        self, placed: Placed, ids: Sequence[Sequence[int]], types: Sequence[Sequence[int]] | None
+    ) -> list[np.ndarray]:
+        """What the run's `set` takes."""
+
+    def answer(self, run: NativeRun, arrays: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
+        """Runs it on this thread, and gives it back. Raises ModelError."""
+
+    def outputs(self, placed: Placed, outputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """The run's outputs, one row per text; of tokens: [texts, longest, ...]."""
 
 
 class AnswerStream(Protocol):

@@ -15,6 +15,7 @@ It knows shapes as keys and nothing of graphs; the compiler reports back by `bui
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 Shape = tuple[tuple[int, ...], ...]  #: shape of every input, in the model's order
@@ -64,6 +65,17 @@ class HotShapes:
                     self._building = shape
                     return shape
         return None
+
+    def expect(self, shapes: Sequence[Shape]) -> Shape | None:
+        """These will come; the first soonest. Returns the shape whose graph is to be compiled now,
+        if any, as `ran` does."""
+        for place, shape in enumerate(reversed(shapes)):
+            self._counts[shape] = max(self._counts.get(shape, 0), _HOT_RUNS + place)
+        return self.following()
+
+    def allow(self, graphs_max: int) -> None:
+        """From now on so many graphs, not less than before."""
+        self._graphs_max = graphs_max
 
     def restore(self, shape: Shape) -> bool:
         """Whether a graph of this shape, which another copy compiled, has a place. It takes it."""

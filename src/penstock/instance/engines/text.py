@@ -37,7 +37,8 @@ from penstock.instance.engines.lane_threads import LaneThreads, run_native
 from penstock.instance.engines.tensor import Results, join_rows, wrong_rows
 from penstock.instance.engines.text_tokens import open_tokenizer
 from penstock.instance.request import Item
-from penstock.runtimes.base import NativeRun, TensorRuntime
+from penstock.runtimes.base import NativeRun, PackedTexts, TensorRuntime
+from penstock.runtimes.packed_rows import ROW_TOKENS, Placed, place
 from penstock.runtimes.tensor_bytes import NUMPY
 from penstock.wire.frames import decode_request_meta
 
@@ -153,6 +154,7 @@ class TextEngine:
         self._threads = threads
         self._native: Callable[[Shape], NativeRun | None] | None
         self._native = getattr(runtime, "native_run", None)
+        self._packs: PackedTexts | None = getattr(runtime, "packed", None)
         self.rows_fixed, self.width_fixed = _check_inputs(runtime, description)
         self.has_types = any(spec.name == "token_type_ids" for spec in runtime.inputs)
         self.pad_id = description.tokenizer.pad_id if description.tokenizer else 0
@@ -169,6 +171,8 @@ class TextEngine:
             self._row_steps = row_steps(self.rows_max)
             fixed = self.width_fixed
             self._widths = (fixed,) if fixed else _widths(description)
+        #: The bucket of all that is packed
+        self._packed_length = max((each for each in self._widths if each <= ROW_TOKENS), default=0)
         heads = self._checked_heads(heads_of(description), run=warm_up)
         self._heads = {result_name(head): head for head in heads}
         self._names = tuple(self._heads)
@@ -245,7 +249,10 @@ class TextEngine:
         rows = TextRows(ids, types, names)
         if self._widths and len(ids) > self.rows_max:
             rows = _by_length(rows, decoded)
-        return decoded, rows, max(map(len, ids))
+        longest = max(map(len, ids))
+        if longest < self._packed_length and self._packs is not None and self._packs.layout:
+            longest = self._packed_length  # texts of all lengths below share a batch
+        return decoded, rows, longest
 
     # Rows of large data sets
 
@@ -294,6 +301,9 @@ class TextEngine:
         if self._native is None or not self._threads.takes_native:
             return False
         rows = self._joined([item.data for item in items]) if len(items) > 1 else items[0].data
+        packed = self._packed(rows)
+        if packed is not None:
+            return self._run_packed(lane, items, rows, *packed, done)
         shape = (self._padded_rows(len(rows.ids)), self._width(max(1, *map(len, rows.ids))))
         run = self._native((shape,) * len(self._runtime.inputs))
         if run is None:
@@ -308,6 +318,31 @@ class TextEngine:
         def results(outputs: Tensors) -> Results:
             return _apart(self._results(rows, outputs, mask), items)
 
+        alone = partial(self._run_all, lane, items)
+        return run_native(self._threads, lane, run, inputs, results, alone, done)
+
+    def _packed(self, rows: TextRows) -> tuple[NativeRun, Placed, PackedTexts] | None:
+        """A run of a graph with these texts side by side; None: pad them."""
+        packs = self._packs
+        if packs is None or packs.layout is None or not rows.ids:
+            return None
+        if any(self.pad_id in row for row in rows.ids):
+            return None  # a model that counts its tokens would not count this one
+        placed = place([len(row) for row in rows.ids])
+        if placed is None:
+            return None
+        run = packs.take(placed)
+        return None if run is None else (run, placed, packs)
+
+    def _run_packed(
+        self, lane: int, items: list[Item], rows: TextRows, run: NativeRun, placed: Placed,
+        packs: PackedTexts, done: Callable[[Results], None],
+    ) -> bool:  # fmt: skip
+        def results(outputs: Tensors) -> Results:
+            found = self._results(rows, packs.outputs(placed, outputs), placed.mask())
+            return _apart(found, items)
+
+        inputs = partial(packs.inputs, placed, rows.ids, rows.types)
         alone = partial(self._run_all, lane, items)
         return run_native(self._threads, lane, run, inputs, results, alone, done)
 
@@ -344,12 +379,17 @@ class TextEngine:
     def _result(self, head: Head, outputs: Tensors, mask: np.ndarray) -> np.ndarray:
         rows = len(mask)
         output = outputs[head.output]
-        if output.ndim == 0 or len(output) != self._padded_rows(rows):
+        if output.ndim == 0 or len(output) not in {rows, self._padded_rows(rows)}:
             raise wrong_rows(head.output, output, self._padded_rows(rows))
         return result(head, output[:rows], mask, self._description.embedding)
 
     def _outputs(self, lane: int, rows: TextRows) -> tuple[Tensors, np.ndarray]:
-        """The model's outputs, with padded rows, and the attention mask without them."""
+        """The model's outputs, possibly with padded rows, and the attention mask without them."""
+        packed = self._packed(rows)
+        if packed is not None:
+            run, placed, packs = packed
+            outputs = packs.answer(run, packs.inputs(placed, rows.ids, rows.types))
+            return packs.outputs(placed, outputs), placed.mask()
         arrays, mask = self._arrays(rows)
         return self._run(lane, arrays), mask
 

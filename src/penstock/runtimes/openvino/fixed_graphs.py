@@ -20,6 +20,8 @@ from typing import Any, Final
 
 import numpy as np
 
+from penstock.errors import ModelError
+
 _SYMBOLS: Final = (
     "ov_core_create", "ov_core_set_property", "ov_core_import_model",
     "ov_compiled_model_create_infer_request", "ov_compiled_model_free", "ov_infer_request_infer",
@@ -186,6 +188,18 @@ class FixedRun:
                 loaded.ov_tensor_free(tensor)
             if self._request:
                 loaded.ov_infer_request_free(self._request)
+
+
+def answer(run: FixedRun, arrays: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
+    """A whole run on this thread, which is given back. Raises ModelError."""
+    try:
+        run.set(arrays)
+        run.infer()
+        return run.outputs()
+    except RuntimeError as error:
+        raise ModelError("model-failed", f"the model failed: {error}") from None
+    finally:
+        run.give_back()
 
 
 class FreeRuns(list[FixedRun]):

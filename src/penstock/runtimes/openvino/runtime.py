@@ -27,6 +27,7 @@ import re
 import threading
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -39,7 +40,8 @@ from penstock.core.batching.hot_shapes import Shape
 from penstock.errors import ModelError
 from penstock.runtimes.base import LoadContext, NativeRun, OperatorsMissingError, Tensors
 from penstock.runtimes.native import native_lane
-from penstock.runtimes.openvino.fixed_graphs import FixedRun, library
+from penstock.runtimes.openvino.fixed_graphs import answer, library
+from penstock.runtimes.openvino.packed_graphs import PackedGraphs, packs
 from penstock.runtimes.openvino.shape_blobs import ShapeBlobs
 from penstock.runtimes.openvino.shapes import (
     ShapeGraphs,
@@ -55,6 +57,8 @@ from penstock.runtimes.tensor_bytes import NUMPY, prepared, threads_of
 _NAMES: Final = re.compile(r"[A-Za-z0-9_.]+")
 #: Subfolder of the folder for all compiled blobs.
 _FOLDER: Final = "files"
+#: Graphs of padded shapes of a model whose texts are packed: what is too long for that
+_PADDED_MAX: Final = 4
 
 
 class FileBlobs:
@@ -185,48 +189,61 @@ class OpenVinoRuntime:
             graphs[lane % len(graphs)].create_infer_request() for lane in range(self.lanes)
         ]
         self._compiled = graphs
-        self._graphs = self._shape_graphs(context, config, path)
+        self._graphs: ShapeGraphs | None = None
+        #: Texts side by side; None: this model never has them
+        self.packed: PackedGraphs | None = None
+        self._specialise(context, config, path)
 
-    def _shape_graphs(
-        self, context: LoadContext, config: Mapping[str, Any], path: Path
-    ) -> ShapeGraphs | None:
-        """None for a model that takes one shape only, keeps state, or is too large; for one of many
-        models, which have no memory to spare; for a job's, whose answers must not depend on when a
-        graph was compiled; and where no cache keeps them."""
+    def _specialise(self, context: LoadContext, config: Mapping[str, Any], path: Path) -> None:
+        """Graphs of single shapes. A model that takes one shape only, keeps state, or is too large
+        has none; nor one of many models, which have no memory to spare; nor a job's, whose answers
+        must not depend on when a graph was compiled; nor any where no cache keeps them."""
         if context.target_model or context.offline or context.cache_dir is None:
-            return None
+            return
         rows_max = context.description.batching.rows_max
         if library() is None or any(spec.dtype == "BF16" for spec in self.inputs + self.outputs):
-            return None
+            return
         fixed = all(size >= 0 for spec in self.inputs for size in spec.shape)
         size, limit = graph_bytes(weights_bytes(path)), bytes_max(context.memory_bytes_max)
         if fixed or not worth_it(size, limit):
-            return None
+            return
         model, _ = read_model(path, rows_max)
         if model.get_variables():
-            return None
+            return
         if native_lane() is None:
             context.log(
                 "lanes: the code in C was not built here, so answers take up to twice as long "
                 "under load; install a C compiler and Python's headers, then Penstock again"
             )
         blobs = FileBlobs(path, context.cache_dir, batch_freed=rows_max >= 1)
-        shapes = ShapeBlobs(
-            path,
-            blobs.folder,
-            rows_max=rows_max,
-            config=config,
-            inputs=[NUMPY[spec.dtype] for spec in self.inputs],
-            outputs={spec.name: NUMPY[spec.dtype] for spec in self.outputs},
+        outputs = {spec.name: NUMPY[spec.dtype] for spec in self.outputs}
+        graphs = partial(
+            ShapeBlobs, path, blobs.folder, rows_max=rows_max, config=config, outputs=outputs
         )
-        return ShapeGraphs(shapes, lanes=self.lanes, size=size, limit=limit)
+        padded = graphs(inputs=[NUMPY[spec.dtype] for spec in self.inputs])
+        may_pack = context.description.tokenizer is not None and rows_max > 1
+        if not (may_pack and packs(size, limit)):
+            self._graphs = ShapeGraphs(padded, lanes=self.lanes, size=size, limit=limit)
+            return
+        # What is packed needs few graphs of padded texts, and comes first where there is room
+        self.packed = PackedGraphs(
+            graphs(inputs=(), packed=True),
+            lanes=self.lanes,
+            size=size,
+            limit=limit,
+            texts_max=rows_max,
+        )
+        self._graphs = ShapeGraphs(
+            padded, lanes=self.lanes, size=size, limit=limit, count_max=_PADDED_MAX
+        )
+        self.packed.when_refused(self._graphs.allow)
 
     def run(self, lane: int, inputs: Tensors) -> dict[str, np.ndarray]:
         arrays = {at: array for at, (_, array) in enumerate(prepared(self.inputs, inputs))}
         if self._graphs is not None:
             fixed = self._graphs.take(tuple([array.shape for array in arrays.values()]))
             if fixed is not None:
-                return _answer(fixed, list(arrays.values()))
+                return answer(fixed, list(arrays.values()))
         try:
             results = self._requests[lane].infer(arrays, share_inputs=True, share_outputs=True)
         except Exception as error:
@@ -242,8 +259,9 @@ class OpenVinoRuntime:
 
     def wait_compiled(self) -> None:
         """Returns once no graph is being compiled; for measurements."""
-        if self._graphs is not None:
-            self._graphs.wait_built()
+        for graphs in (self.packed, self._graphs):
+            if graphs is not None:
+                graphs.wait_built()
 
     def release_memory(self) -> None:
         """Frees the tensors between operations that runs keep for the next one; they are as large
@@ -253,22 +271,12 @@ class OpenVinoRuntime:
             compiled.release_memory()
 
     def close(self) -> None:
-        if self._graphs is not None:
-            self._graphs.close()
-        self._graphs = None
+        for graphs in (self.packed, self._graphs):
+            if graphs is not None:
+                graphs.close()
+        self.packed = self._graphs = None
         self._requests = []
         self._compiled = []
-
-
-def _answer(fixed: FixedRun, arrays: list[np.ndarray]) -> dict[str, np.ndarray]:
-    try:
-        fixed.set(arrays)
-        fixed.infer()
-        return fixed.outputs()
-    except RuntimeError as error:
-        raise ModelError("model-failed", f"the model failed: {_first_line(error)}") from None
-    finally:
-        fixed.give_back()
 
 
 def _each_its_own(context: LoadContext, lanes: int, path: Path) -> bool:

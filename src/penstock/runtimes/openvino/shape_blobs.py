@@ -30,13 +30,16 @@ _PROGRAM: Final = "penstock.runtimes.openvino.shape_compiler"
 _SUFFIX: Final = ".graph"
 #: What a blob holds; another form has another name
 _FORM: Final = "2: all shapes fixed"
+#: The same for packed graphs: what `packing` makes
+PACKED_FORM: Final = 1
 
 
 class ShapeBlobs:
     """The graphs of one model file. `folder`: for all that was compiled from this file.
 
     `rows_max`: the model's, as it changes the graph. `config`: OpenVINO's properties. `inputs` and
-    `outputs`: the dtypes of the graph's, in its order.
+    `outputs`: the dtypes of the graph's, in its order. `packed`: graphs of texts side by side
+    (`packing.py`), whose `inputs` are those of the layout.
     """
 
     def __init__(
@@ -48,6 +51,7 @@ class ShapeBlobs:
         config: Mapping[str, Any],
         inputs: Sequence[np.dtype[Any]],
         outputs: Mapping[str, np.dtype[Any]],
+        packed: bool = False,
     ) -> None:
         import openvino
 
@@ -56,8 +60,21 @@ class ShapeBlobs:
         facts = [_FORM, openvino.get_version(), str(instruction_set_here()), str(rows_max)]
         facts += [f"{name}={value}" for name, value in sorted(config.items())]
         key = hashlib.sha256("\0".join(facts).encode()).hexdigest()[:32]
-        self._folder = folder / f"shapes-{key}"
-        self._job = {"file": str(file), "rows_max": rows_max, "config": self._config}
+        self._folder = folder / (f"packed-{PACKED_FORM}-{key}" if packed else f"shapes-{key}")
+        self._job = {
+            "file": str(file), "rows_max": rows_max, "config": self._config, "packed": packed,
+        }  # fmt: skip
+
+    def take_inputs(self, inputs: Sequence[np.dtype[Any]]) -> None:
+        """The dtypes of the inputs, where they are known only now."""
+        self._inputs = tuple(inputs)
+
+    def layout(self) -> bytes | None:
+        """What is known of the packed graph (`packed_rows.layout_of`); None: nothing yet."""
+        try:
+            return layout_place(self._folder).read_bytes()
+        except OSError:
+            return None
 
     def made(self) -> list[Shape]:
         """Those that there are, the last used first."""
@@ -95,6 +112,11 @@ class ShapeBlobs:
 
     def _path(self, shape: Shape) -> Path:
         return place_of(self._folder, shape)
+
+
+def layout_place(folder: Path) -> Path:
+    """The file with a packed graph's layout."""
+    return folder / "layout.json"
 
 
 def place_of(folder: Path, shape: Shape) -> Path:
@@ -137,9 +159,16 @@ class ShapeCompiler:
     def compile(self, shape: Shape, *, s_max: float | None = None) -> bool:
         """Waits until the blob is made. False: the shape does not fit, or the process has ended.
         Raises TimeoutError; then the process is of no more use."""
+        return self._made({"shape": shape}, s_max)
+
+    def lay_out(self, *, s_max: float | None = None) -> bool:
+        """The same for the layout of a packed graph."""
+        return self._made({"layout": True}, s_max)
+
+    def _made(self, wish: Mapping[str, Any], s_max: float | None) -> bool:
         out = self._process.stdout
         assert out is not None
-        self._tell({"shape": shape})
+        self._tell(wish)
         try:
             readable, _, _ = select.select([out], [], [], s_max)
             if not readable:

@@ -1,9 +1,10 @@
 """Compiles graphs of single shapes for other processes, and keeps them in the machine's cache.
 
 `python -m penstock.runtimes.openvino.shape_compiler`: the first line of standard input is the job
-(`file`, `rows_max`, `config`, `folder`), each further one a shape, and each of these is answered by
-a line: `made` or `failed`. One process per folder compiles at a time; what another one has made
-meanwhile is not made again. It ends with its input.
+(`file`, `rows_max`, `config`, `folder`, `packed`), each further one a shape, or the wish for a
+packed graph's layout, and each of these is answered by a line: `made` or `failed`. One process per
+folder compiles at a time; what another one has made meanwhile is not made again. It ends with its
+input.
 """
 
 from __future__ import annotations
@@ -18,8 +19,10 @@ from typing import Any, BinaryIO, Final
 import orjson
 
 from penstock.core.batching.hot_shapes import Shape
+from penstock.runtimes.openvino.packing import NotPacked, PackedModel, packed, verify
 from penstock.runtimes.openvino.runtime import read_model, shared_core
-from penstock.runtimes.openvino.shape_blobs import place_of
+from penstock.runtimes.openvino.shape_blobs import layout_place, place_of
+from penstock.runtimes.packed_rows import layout_bytes
 
 _LOCK_S_MAX: Final = 10.0  #: some fifty times what a graph takes
 _LOOK_S: Final = 0.05
@@ -29,7 +32,39 @@ class Maker:
     def __init__(self, job: dict[str, Any]) -> None:
         self._config = job["config"]
         self._folder = Path(job["folder"])
-        self._model, _ = read_model(Path(job["file"]), job["rows_max"])
+        self._file, self._rows_max = Path(job["file"]), job["rows_max"]
+        self._packed: PackedModel | None = None
+        self._refused = ""  #: why the model can't be packed
+        model = self._read()
+        if job["packed"]:
+            try:
+                self._packed = packed(model)
+                model = self._packed.model
+            except (NotPacked, RuntimeError) as error:
+                self._refused = str(error)
+        self._model = model
+
+    def _read(self) -> Any:
+        return read_model(self._file, self._rows_max)[0]
+
+    def lay_out(self) -> bool:
+        """Writes what a packed graph takes and gives, or why there is none."""
+        try:
+            if self._packed is not None:
+                verify(self._read(), self._packed, self._config)
+        except (NotPacked, RuntimeError) as error:
+            self._refused = str(error)
+        try:
+            self._write(
+                layout_place(self._folder),
+                layout_bytes(
+                    None if self._refused or self._packed is None else self._packed.layout,
+                    self._refused,
+                ),
+            )
+        except OSError:
+            return False
+        return True
 
     def make(self, shape: Shape) -> bool:
         """Whether the blob is there now."""
@@ -83,8 +118,12 @@ def main() -> int:
         return 0
     maker = Maker(orjson.loads(first))
     for line in read:
-        shape = tuple(tuple(sizes) for sizes in orjson.loads(line)["shape"])
-        sys.stdout.write("made\n" if maker.make(shape) else "failed\n")
+        asked = orjson.loads(line)
+        if "shape" in asked:
+            made = maker.make(tuple(tuple(sizes) for sizes in asked["shape"]))
+        else:
+            made = maker.lay_out()
+        sys.stdout.write("made\n" if made else "failed\n")
         sys.stdout.flush()
     return 0
 

@@ -21,6 +21,7 @@ from __future__ import annotations
 import ctypes
 import os
 import threading
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -98,13 +99,14 @@ class ShapeGraphs:
         size: int,
         limit: int,
         memory: GraphMemory = _MEMORY,
+        count_max: int = _GRAPHS_MAX,
     ) -> None:
         self._blobs = blobs
         self._runs_each = 2 * lanes  #: a lane has one run under way and one ahead
         self._size = size
         self._limit = limit
         self._memory = memory
-        self._count = min(_GRAPHS_MAX, limit // size)
+        self._count = min(count_max, limit // size)
         self._hot = HotShapes(self._count)
         self._lock = threading.Lock()
         self._runs: dict[Shape, FreeRuns] = {}
@@ -117,17 +119,40 @@ class ShapeGraphs:
         """Whether `take` has a run for this shape."""
         return bool(self._runs.get(shape))
 
+    def is_made(self, shape: Shape) -> bool:
+        """Whether there is a graph for this shape, free or not."""
+        return shape in self._runs
+
+    def lay_out(self) -> bool:
+        """Has the layout of packed graphs written, before any other call. Blocks."""
+        return self._asked(lambda compiler, s_max: compiler.lay_out(s_max=s_max))
+
     def take(self, shape: Shape) -> FixedRun | None:
         """A run of a graph for exactly this shape, to be given back; None: use the general one."""
         with self._lock:
             build = None if self._closed else self._hot.ran(shape)
             free = self._runs.get(shape)
             run = free.pop() if free else None
+        self._begin(build)
+        return run
+
+    def expect(self, shapes: Sequence[Shape]) -> None:
+        """Their graphs are made now, the first first, without waiting for traffic."""
+        with self._lock:
+            build = None if self._closed else self._hot.expect(shapes)
+        self._begin(build)
+
+    def allow(self, count_max: int = _GRAPHS_MAX) -> None:
+        """From now on there may be more graphs."""
+        with self._lock:
+            self._count = min(count_max, self._limit // self._size)
+            self._hot.allow(self._count)
+
+    def _begin(self, build: Shape | None) -> None:
         if build is not None:
             # Not a daemon: the interpreter must not end in the middle of a call of OpenVINO.
             self._builder = threading.Thread(target=self._build, args=(build,), name="shape-graph")
             self._builder.start()
-        return run
 
     def snapshot(self) -> list[dict[str, Any]]:
         with self._lock:
@@ -209,13 +234,17 @@ class ShapeGraphs:
 
     def _made(self, shape: Shape) -> bool:
         """Whether a process has made its blob."""
+        return self._asked(lambda compiler, s_max: compiler.compile(shape, s_max=s_max))
+
+    def _asked(self, ask: Callable[[ShapeCompiler, float | None], bool]) -> bool:
+        """What the compiler's process answers; where a guest has no time, another one."""
         compiler = self._compiler or self._begin_compiler(as_guest=True)
         try:
             if compiler is not None and compiler.as_guest:
-                return compiler.compile(shape, s_max=_AS_GUEST_S_MAX)
+                return ask(compiler, _AS_GUEST_S_MAX)
         except TimeoutError:
             compiler = self._begin_compiler(as_guest=False)
-        return compiler is not None and compiler.compile(shape)
+        return compiler is not None and ask(compiler, None)
 
     def _begin_compiler(self, *, as_guest: bool) -> ShapeCompiler | None:
         """In the place of the one before."""
