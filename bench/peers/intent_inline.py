@@ -35,8 +35,7 @@ class AtOnce:
     def submit(self, lane: int, work: Callable[[], Any], done: Callable[[Any], None]) -> None:
         done(work())
 
-    def takes_native(self, lane: int) -> bool:
-        return False
+    takes_native = False
 
 
 def engine() -> TextEngine:

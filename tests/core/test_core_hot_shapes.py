@@ -142,3 +142,26 @@ def test_restored_graphs_have_places_and_give_them_to_shapes_that_come_128_times
     assert hot.ran(C) == C
     assert hot.built(C) == B
     assert hot.snapshot() == [{"shape": [[4, 16]], "runs": 128}, {"shape": [[1, 8]], "runs": 100}]
+
+
+def test_what_is_expected_gets_its_graphs_in_this_order_before_it_runs() -> None:
+    hot = HotShapes(4)
+    assert hot.expect([C, A, B]) == C
+    assert runs(hot, D, 31) == []
+    hot.built(C)
+    assert hot.following() == A
+    hot.built(A)
+    assert hot.following() == B
+    hot.built(B)
+    assert hot.following() is None
+
+
+def test_fewer_graphs_are_allowed_and_the_rarest_go() -> None:
+    hot = HotShapes(3)
+    for shape, count in ((A, 32), (B, 64), (C, 40)):
+        assert runs(hot, shape, count) == [shape]
+        hot.built(shape)
+    assert hot.allow(2) == [A]
+    hot.check_invariants()
+    assert [each["shape"] for each in hot.snapshot()] == [[[2, 8]], [[4, 16]]]
+    assert hot.allow(2) == []

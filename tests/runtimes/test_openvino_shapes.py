@@ -158,7 +158,13 @@ def test_a_graph_whose_answer_has_no_size_of_its_own_gets_none(tmp_path: Path) -
     graph = helper.make_graph([helper.make_node("NonZero", ["x"], ["y"])], "g", [x], [y])
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     (folder / "model.onnx").write_bytes(model.SerializeToString())
-    job = {"file": str(folder / "model.onnx"), "rows_max": 0, "config": {}, "folder": str(tmp_path)}
+    job = {
+        "file": str(folder / "model.onnx"),
+        "rows_max": 0,
+        "config": {},
+        "folder": str(tmp_path),
+        "packed": False,
+    }
     assert not shape_compiler.Maker(job).make(((2, 4),))
     assert list(tmp_path.glob("*.graph")) == []
 
@@ -345,7 +351,13 @@ def test_one_who_gets_no_time_holds_up_no_other(
     """It has the lock, as a compiler does that the kernel never lets go on."""
     monkeypatch.setattr(shape_compiler, "_LOCK_S_MAX", 0.2)
     file = model_files.affine(tmp_path / "m") / "model.onnx"
-    job = {"file": str(file), "rows_max": 32, "config": {}, "folder": str(tmp_path)}
+    job = {
+        "file": str(file),
+        "rows_max": 32,
+        "config": {},
+        "folder": str(tmp_path),
+        "packed": False,
+    }
     with open(tmp_path / "lock", "wb") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         assert shape_compiler.Maker(job).make(((2, 4),))

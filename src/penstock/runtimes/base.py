@@ -261,8 +261,8 @@ class TensorRuntime(Protocol):
 
 
 class PackedTexts(Protocol):
-    """Texts side by side in rows of tokens (`packed_rows.py`). A runtime that may have them has
-    them as `packed`."""
+    """Texts side by side in rows of tokens (`packed_rows.py`). Runtimes that may have them have
+    `packed_texts()`, which gives them or None."""
 
     @property
     def layout(self) -> Layout | None:

@@ -25,8 +25,8 @@ ROW_TOKENS: Final = 64
 #: Tokens of a single row, and numbers of whole rows, that get graphs.
 _WIDTHS: Final = (8, 16, 24, 32, 48, 64)
 _ROWS: Final = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
-#: One text and a few, a row, and several: what is made before traffic comes
-_FIRST_SIZES: Final = ((1, 16), (1, 32), (1, 64), (2, 64), (4, 64))
+#: Each at most twice as large as the one before
+_STANDING_IN: Final = frozenset({2, 4, 8, 16, 32})
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +43,21 @@ class Layout:
         texts = (min(texts_max, rows * width),)
         return tuple(texts if name == FIRST else (rows, width) for name in self.inputs)
 
-    def first_shapes(self, texts_max: int) -> list[Shape]:
-        """Those that are made before traffic comes, the most important one first."""
-        sizes = [each for each in _FIRST_SIZES if each[0] <= max(1, texts_max // 2)]
-        return [self.shape(rows, width, texts_max) for rows, width in reversed(sizes)]
+    def shapes(self, texts_max: int) -> list[Shape]:
+        """Those that batches of up to `texts_max` short texts have, the small ones first."""
+        single = [self.shape(1, width, texts_max) for width in _WIDTHS]
+        return single + [self.shape(rows, ROW_TOKENS, texts_max) for rows in _rows(texts_max)]
+
+    def needed_shapes(self, texts_max: int) -> list[Shape]:
+        """Those among them that can stand in for all."""
+        single = [self.shape(1, width, texts_max) for width in (ROW_TOKENS, 32, 16)]
+        rows = [rows for rows in _rows(texts_max) if rows in _STANDING_IN]
+        return [self.shape(each, ROW_TOKENS, texts_max) for each in reversed(rows)] + single
+
+
+def _rows(texts_max: int) -> list[int]:
+    """Numbers of rows that hold `texts_max` texts of 8 tokens, as most queries have fewer."""
+    return [rows for rows in _ROWS[1:] if rows <= max(2, texts_max * 8 // ROW_TOKENS)]
 
 
 def layout_bytes(layout: Layout | None, refused: str) -> bytes:

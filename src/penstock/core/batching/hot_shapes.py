@@ -73,9 +73,13 @@ class HotShapes:
             self._counts[shape] = max(self._counts.get(shape, 0), _HOT_RUNS + place)
         return self.following()
 
-    def allow(self, graphs_max: int) -> None:
-        """From now on so many graphs, not less than before."""
+    def allow(self, graphs_max: int) -> list[Shape]:
+        """From now on at most so many graphs. Returns the shapes whose graphs go."""
         self._graphs_max = graphs_max
+        ordered = sorted(self._built, key=lambda shape: (self._counts.get(shape, 0), shape))
+        gone = ordered[: max(0, len(ordered) - graphs_max)]
+        self._built.difference_update(gone)
+        return gone
 
     def restore(self, shape: Shape) -> bool:
         """Whether a graph of this shape, which another copy compiled, has a place. It takes it."""

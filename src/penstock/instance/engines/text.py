@@ -1,6 +1,7 @@
 """Texts and pairs of texts through an encoder: tokenize, pad to the bucket, run, read the heads.
 
-Padding is masked, so an answer does not depend on the length of its mates beyond rounding. All
+Padding is masked, so an answer does not depend on the length of its mates beyond rounding. Where
+the runtime has graphs for it, short texts are not padded at all but lie side by side. All
 heads of a model come from one forward pass, whatever the requests of the batch ask for; only
 requested heads are ranked or pooled.
 
@@ -154,7 +155,7 @@ class TextEngine:
         self._threads = threads
         self._native: Callable[[Shape], NativeRun | None] | None
         self._native = getattr(runtime, "native_run", None)
-        self._packs: PackedTexts | None = getattr(runtime, "packed", None)
+        self._packs = _packed_texts(runtime)
         self.rows_fixed, self.width_fixed = _check_inputs(runtime, description)
         self.has_types = any(spec.name == "token_type_ids" for spec in runtime.inputs)
         self.pad_id = description.tokenizer.pad_id if description.tokenizer else 0
@@ -436,6 +437,11 @@ class TextEngine:
             return self.rows_fixed
         steps = self._row_steps
         return steps[bisect_left(steps, count)] if steps and count <= steps[-1] else count
+
+
+def _packed_texts(runtime: TensorRuntime) -> PackedTexts | None:
+    texts: Callable[[], PackedTexts | None] | None = getattr(runtime, "packed_texts", None)
+    return texts() if texts is not None else None
 
 
 def row_steps(rows_max: int) -> tuple[int, ...]:

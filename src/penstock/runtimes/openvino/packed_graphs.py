@@ -1,7 +1,7 @@
 """Graphs of texts side by side (`packing.py`) of a model that serves; `shapes.py` has padded ones.
 
-Whether a model can be packed is found out, and its first graphs are made, by the process that
-compiles, once for all copies of a machine: until then texts are padded.
+Whether a model can be packed is found out, and its graphs are made, by the process that compiles,
+once for all copies of a machine, when some dozens of batches have run: until then texts are padded.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from penstock.core.batching.hot_shapes import Shape
 from penstock.runtimes.openvino.fixed_graphs import FixedRun, answer
 from penstock.runtimes.openvino.shape_blobs import ShapeBlobs
 from penstock.runtimes.openvino.shapes import ShapeGraphs
@@ -19,6 +20,9 @@ from penstock.runtimes.packed_rows import Layout, Placed, layout_of
 
 #: Of the sizes that a batch of a few dozen texts has
 _GRAPHS_MAX: Final = 12
+#: After so many questions for the layout, some two for a batch, it is looked for
+_ASKED_MIN: Final = 64
+_NEVER: Final = -1
 #: A graph that is larger than needed by more steps takes longer than padding does
 _STEPS_MAX: Final = 2
 
@@ -29,9 +33,11 @@ def packs(size: int, limit: int) -> bool:
 
 
 class PackedGraphs:
-    """`layout` is asked, and `take` called, once per batch, on any thread; both never wait.
+    """`layout` is asked, and `take` called, some times for each batch, on any thread; both never
+    wait.
 
-    `texts_max`: texts of a batch.
+    `texts_max`: texts of a batch. `known` is called once it is known that texts are packed, before
+    graphs for that are made.
     """
 
     def __init__(
@@ -42,44 +48,47 @@ class PackedGraphs:
         size: int,
         limit: int,
         texts_max: int,
+        known: Callable[[], None],
     ) -> None:
         self._blobs = blobs
         self._texts_max = texts_max
-        self._is_refused = False
-        self._refused: Callable[[], None] | None = None
+        self._known = known
         self._layout: Layout | None = None
-        self._missing: list[Any] | None = None  #: shapes without which nothing is packed
-        known = blobs.layout()
-        layout = self._read(known) if known is not None else None
+        #: Shapes without which nothing is packed; None: not known, or refused
+        self._missing: list[Shape] | None = None
+        self._asked = 0
+        self._lock = threading.Lock()
+        self._learner: threading.Thread | None = None
+        self._closed = False
+        written = blobs.layout()
+        layout = self._read(written)
         if layout is not None:
             blobs.take_inputs(_dtypes(layout))
+            known()
+        elif written is not None:
+            self._asked = _NEVER
         self._graphs = ShapeGraphs(
-            blobs, lanes=lanes, size=size, limit=limit, count_max=_GRAPHS_MAX
+            blobs,
+            lanes=lanes,
+            size=size,
+            limit=limit,
+            count_max=_GRAPHS_MAX,
+            first=layout.needed_shapes(texts_max) if layout is not None else (),
         )
-        self._learner: threading.Thread | None = None
         if layout is not None:
             self._begin(layout)
-        elif known is None:
-            self._learner = threading.Thread(target=self._learn, name="packed-layout")
-            self._learner.start()
-        else:
-            self._is_refused = True
 
     @property
     def layout(self) -> Layout | None:
         """None: texts are padded, as yet or for ever."""
         missing = self._missing
         if missing is None:
+            if self._asked != _NEVER:
+                self._count()
             return None
         while missing and self._graphs.is_made(missing[-1]):
             missing.pop()
         return None if missing else self._layout
-
-    def when_refused(self, call: Callable[[], None]) -> None:
-        """`call`, on any thread, where the model can't be packed."""
-        self._refused = call
-        if self._is_refused:
-            call()
 
     def take(self, placed: Placed) -> FixedRun | None:
         """A run of the smallest graph that there is, to be given back; `placed` is enlarged to its
@@ -121,9 +130,21 @@ class PackedGraphs:
 
     def close(self) -> None:
         """Idempotent."""
+        with self._lock:
+            self._closed = True
         self._graphs.close()
         if self._learner is not None:
             self._learner.join()
+
+    def _count(self) -> None:
+        """A model that is asked often is worth a look at its graph."""
+        with self._lock:
+            self._asked += 1
+            if self._asked < _ASKED_MIN or self._closed:
+                return
+            self._asked = _NEVER
+            self._learner = threading.Thread(target=self._learn, name="packed-layout")
+            self._learner.start()
 
     def _learn(self) -> None:
         if not self._graphs.lay_out():
@@ -131,24 +152,24 @@ class PackedGraphs:
         layout = self._read(self._blobs.layout())
         if layout is None:
             self._graphs.close()
-            self._is_refused = True
-            if self._refused is not None:
-                self._refused()
             return
         self._blobs.take_inputs(_dtypes(layout))
+        self._known()
         self._begin(layout)
 
-    def _read(self, content: bytes | None) -> Layout | None:
+    @staticmethod
+    def _read(content: bytes | None) -> Layout | None:
         try:
             return layout_of(content) if content is not None else None
         except ValueError:
             return None
 
     def _begin(self, layout: Layout) -> None:
-        shapes = layout.first_shapes(self._texts_max)
+        shapes = layout.shapes(self._texts_max)[:_GRAPHS_MAX]
+        needed = layout.needed_shapes(self._texts_max)
         self._layout = layout
-        self._missing = list(shapes)
-        self._graphs.expect(shapes)
+        self._missing = list(needed)
+        self._graphs.expect([*needed, *(shape for shape in shapes if shape not in needed)])
 
 
 def _dtypes(layout: Layout) -> list[np.dtype[Any]]:

@@ -25,7 +25,7 @@ import hashlib
 import os
 import re
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -38,7 +38,13 @@ from penstock.artifacts.files.model_files import SAVED_MODEL
 from penstock.artifacts.files.onnx_header import operators_of
 from penstock.core.batching.hot_shapes import Shape
 from penstock.errors import ModelError
-from penstock.runtimes.base import LoadContext, NativeRun, OperatorsMissingError, Tensors
+from penstock.runtimes.base import (
+    LoadContext,
+    NativeRun,
+    OperatorsMissingError,
+    PackedTexts,
+    Tensors,
+)
 from penstock.runtimes.native import native_lane
 from penstock.runtimes.openvino.fixed_graphs import answer, library
 from penstock.runtimes.openvino.packed_graphs import PackedGraphs, packs
@@ -190,8 +196,8 @@ class OpenVinoRuntime:
         ]
         self._compiled = graphs
         self._graphs: ShapeGraphs | None = None
-        #: Texts side by side; None: this model never has them
-        self.packed: PackedGraphs | None = None
+        self._packed: PackedGraphs | None = None
+        self._pack: Callable[[], PackedGraphs] | None = None
         self._specialise(context, config, path)
 
     def _specialise(self, context: LoadContext, config: Mapping[str, Any], path: Path) -> None:
@@ -221,22 +227,19 @@ class OpenVinoRuntime:
             ShapeBlobs, path, blobs.folder, rows_max=rows_max, config=config, outputs=outputs
         )
         padded = graphs(inputs=[NUMPY[spec.dtype] for spec in self.inputs])
-        may_pack = context.description.tokenizer is not None and rows_max > 1
-        if not (may_pack and packs(size, limit)):
-            self._graphs = ShapeGraphs(padded, lanes=self.lanes, size=size, limit=limit)
-            return
-        # What is packed needs few graphs of padded texts, and comes first where there is room
-        self.packed = PackedGraphs(
-            graphs(inputs=(), packed=True),
-            lanes=self.lanes,
-            size=size,
-            limit=limit,
-            texts_max=rows_max,
-        )
-        self._graphs = ShapeGraphs(
-            padded, lanes=self.lanes, size=size, limit=limit, count_max=_PADDED_MAX
-        )
-        self.packed.when_refused(self._graphs.allow)
+        self._graphs = ShapeGraphs(padded, lanes=self.lanes, size=size, limit=limit)
+        if rows_max > 1 and packs(size, limit):
+            self._pack = partial(
+                PackedGraphs, graphs(inputs=(), packed=True), lanes=self.lanes, size=size,
+                limit=limit, texts_max=rows_max, known=partial(self._graphs.allow, _PADDED_MAX),
+            )  # fmt: skip
+
+    def packed_texts(self) -> PackedTexts | None:
+        """Runs of texts side by side, for an encoder of texts; None: this model never has them.
+        Asked once."""
+        if self._packed is None and self._pack is not None:
+            self._packed = self._pack()
+        return self._packed
 
     def run(self, lane: int, inputs: Tensors) -> dict[str, np.ndarray]:
         arrays = {at: array for at, (_, array) in enumerate(prepared(self.inputs, inputs))}
@@ -259,7 +262,7 @@ class OpenVinoRuntime:
 
     def wait_compiled(self) -> None:
         """Returns once no graph is being compiled; for measurements."""
-        for graphs in (self.packed, self._graphs):
+        for graphs in (self._packed, self._graphs):
             if graphs is not None:
                 graphs.wait_built()
 
@@ -271,10 +274,10 @@ class OpenVinoRuntime:
             compiled.release_memory()
 
     def close(self) -> None:
-        for graphs in (self.packed, self._graphs):
+        for graphs in (self._packed, self._graphs):
             if graphs is not None:
                 graphs.close()
-        self.packed = self._graphs = None
+        self._packed = self._graphs = self._pack = None
         self._requests = []
         self._compiled = []
 

@@ -88,7 +88,8 @@ def weights_bytes(path: Path) -> int:
 class ShapeGraphs:
     """`take` is called once per batch, on any thread; it never waits for a compilation.
 
-    `size`: memory of a graph; `limit`: the bound for all graphs in `memory`.
+    `size`: memory of a graph; `limit`: the bound for all graphs in `memory`. `count_max`: how many
+    there may be. `first`: shapes that go before others where there is not room for all.
     """
 
     def __init__(
@@ -100,6 +101,7 @@ class ShapeGraphs:
         limit: int,
         memory: GraphMemory = _MEMORY,
         count_max: int = _GRAPHS_MAX,
+        first: Sequence[Shape] = (),
     ) -> None:
         self._blobs = blobs
         self._runs_each = 2 * lanes  #: a lane has one run under way and one ahead
@@ -113,7 +115,7 @@ class ShapeGraphs:
         self._compiler: ShapeCompiler | None = None
         self._builder: threading.Thread | None = None
         self._closed = False
-        self._restore()
+        self._restore(first)
 
     def has(self, shape: Shape) -> bool:
         """Whether `take` has a run for this shape."""
@@ -142,11 +144,13 @@ class ShapeGraphs:
             build = None if self._closed else self._hot.expect(shapes)
         self._begin(build)
 
-    def allow(self, count_max: int = _GRAPHS_MAX) -> None:
-        """From now on there may be more graphs."""
+    def allow(self, count_max: int) -> None:
+        """From now on no more graphs than these; the rarest go."""
         with self._lock:
             self._count = min(count_max, self._limit // self._size)
-            self._hot.allow(self._count)
+            for shape in self._hot.allow(self._count):
+                del self._runs[shape]
+                self._memory.give_back(self._size)
 
     def _begin(self, build: Shape | None) -> None:
         if build is not None:
@@ -174,9 +178,11 @@ class ShapeGraphs:
         self._memory.give_back(self._size * len(self._runs))
         self._runs = {}
 
-    def _restore(self) -> None:
+    def _restore(self, first: Sequence[Shape]) -> None:
         """Takes over what other copies compiled, as far as there is room."""
-        for shape in self._blobs.made():
+        made = self._blobs.made()
+        foremost = [shape for shape in first if shape in made]
+        for shape in [*foremost, *(shape for shape in made if shape not in first)]:
             if len(self._runs) >= self._count or not self._memory.take(self._size, self._limit):
                 return
             runs = self._blobs.load(shape, self._runs_each)
