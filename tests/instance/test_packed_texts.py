@@ -99,10 +99,12 @@ def served(made: list[Served], folder: Path, cache: Path, **more: Any) -> Served
 def test_texts_are_packed_once_the_model_is_asked_often(tmp_path: Path, made: list[Served]) -> None:
     model = served(made, ARTIFACT, tmp_path)
     assert not model.packs
+    assert model.engine.explain() == {"texts": "padded"}
     before = [model.scores(query) for query in QUERIES]
     lengths = [model.item(query)[1] for query in QUERIES]
     model.ask_often()
     assert model.packs
+    assert model.engine.explain() == {"texts": "packed"}
     for query, scores in zip(QUERIES, before, strict=True):
         np.testing.assert_allclose(model.scores(query), scores, atol=0.01)
     together = model.scores(*QUERIES)

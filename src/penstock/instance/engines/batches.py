@@ -159,6 +159,10 @@ class Batches(Work):
         status: Callable[[], dict[str, Any]] = getattr(self.engine, "status", dict)
         return status()
 
+    def explain(self) -> dict[str, Any]:
+        explain: Callable[[], dict[str, Any]] = getattr(self.engine, "explain", dict)
+        return {**self.status(), **explain()}
+
     def cancelled(self, request: Request) -> None:
         """A batch whose requests were all cancelled may end sooner, if its engine can do that."""
         if self._item_unwanted is not None:

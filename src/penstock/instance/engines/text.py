@@ -255,6 +255,11 @@ class TextEngine:
             longest = self._packed_length  # texts of all lengths below share a batch
         return decoded, rows, longest
 
+    def explain(self) -> dict[str, Any]:
+        """How the texts of a batch lie: beside one another, or each padded to the longest."""
+        packed = self._packs is not None and self._packs.layout is not None
+        return {"texts": "packed" if packed else "padded"}
+
     # Rows of large data sets
 
     def run_padded(

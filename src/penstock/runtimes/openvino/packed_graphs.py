@@ -13,6 +13,7 @@ from typing import Any, Final
 import numpy as np
 
 from penstock.core.batching.hot_shapes import Shape
+from penstock.runtimes.base import NativeRun
 from penstock.runtimes.openvino.fixed_graphs import FixedRun, answer
 from penstock.runtimes.openvino.shape_blobs import ShapeBlobs
 from penstock.runtimes.openvino.shapes import ShapeGraphs
@@ -117,7 +118,11 @@ class PackedGraphs:
         assert self._layout is not None, "ask for the layout first"
         return placed.outputs(self._layout, outputs)
 
-    answer = staticmethod(answer)
+    @staticmethod
+    def answer(run: NativeRun, arrays: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
+        """A whole run on this thread, which is given back. Raises ModelError."""
+        assert isinstance(run, FixedRun), "a run of another runtime"
+        return answer(run, arrays)
 
     def snapshot(self) -> list[dict[str, Any]]:
         return self._graphs.snapshot()
