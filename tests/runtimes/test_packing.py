@@ -131,6 +131,21 @@ def mean(x: Any, given: Any) -> Any:
     )
 
 
+def mean_by_length(x: Any, given: Any) -> Any:
+    """The mask as wide as the tokens, and counted without its last dimension."""
+    used = ops.convert(given, "f32")
+    wide = ops.broadcast(ops.unsqueeze(used, np.array([2])), ops.shape_of(x))
+    summed = ops.reduce_sum(ops.multiply(x, wide), np.array([-2]))
+    count = ops.maximum(ops.reduce_sum(used, np.array([1]), True), np.float32(1))
+    return ops.divide(summed, count)
+
+
+def largest(x: Any, given: Any) -> Any:
+    used = ops.unsqueeze(ops.convert(given, "f32"), np.array([2]))
+    far = ops.multiply(ops.subtract(np.float32(1), used), np.float32(-1e9))
+    return ops.reduce_max(ops.add(x, far), np.array([1]))
+
+
 def shifted(x: Any, given: Any) -> Any:
     """Each token with the one before it: the neighbour may be another text's."""
     pads = np.array([0, 1, 0]), np.array([0, -1, 0])
@@ -140,7 +155,7 @@ def shifted(x: Any, given: Any) -> Any:
 
 @pytest.mark.parametrize("positions", [by_length, counted])
 @pytest.mark.parametrize("mask", [additive, chosen])
-@pytest.mark.parametrize("pool", [of_first, of_first_sliced, of_tokens])
+@pytest.mark.parametrize("pool", [of_first, of_first_sliced, of_tokens, mean, mean_by_length])
 def test_answers_are_those_of_each_text_alone(positions: Any, mask: Any, pool: Any) -> None:
     def model() -> Any:
         return encoder(positions=positions, mask=mask, pool=pool)
@@ -166,7 +181,7 @@ def test_answers_are_those_of_each_text_alone(positions: Any, mask: Any, pool: A
     [
         ({"positions": of_neighbours}, "in a way of its own"),
         ({"mask": windowed}, "not one of tokens alone"),
-        ({"pool": mean}, "more than attention"),
+        ({"pool": largest}, "pools by ReduceMax"),
     ],
 )
 def test_what_can_not_be_packed_is_refused_with_its_reason(case: Any, why: str) -> None:

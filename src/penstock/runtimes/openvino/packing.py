@@ -14,14 +14,15 @@ The graph may come from any exporter, so it is changed by what depends on what, 
 * what depends on nothing but the length is a table of positions (embeddings, or token types that
   are not asked for). It is looked up at each token's own position;
 * positions that are counted from the ids or the mask (RoBERTa) are replaced by the given ones;
-* a first token (`x[:, 0]`) is taken at the beginning of each text.
+* a first token (`x[:, 0]`) is taken at the beginning of each text;
+* a sum over tokens, as means have it, is taken over each text's own.
 
-Anything else is refused, with a reason: positions of pairs of tokens, pooling within the graph. A
-change that looks right is still tried: `verify` compares answers with the graph as it was.
+Anything else is refused, with a reason: positions of pairs of tokens, other pooling. A change that
+looks right is still tried: `verify` compares answers with the graph as it was.
 
 A packed graph's inputs are those of the model but its mask, and `POSITIONS`, `TEXTS` (the number of
-a token's text in its row, from 0; -1 for a place that no text has), and `FIRST`: for each text the
-place of its first token, counted over all rows.
+a token's text in its batch, from 0; -1 for a place that no text has), and `FIRST`: for each text
+the place of its first token, counted over all rows.
 """
 
 from __future__ import annotations
@@ -153,11 +154,8 @@ class _Packing:
         self._ops = list(source.get_ordered_ops())
         self._values = _value_dependencies(self._ops)
         self._positional = _positional(self._ops, self._values)
-        self._only_mask = {
-            name
-            for name, values in self._values.items()
-            if values == {MASK} and name not in self._positional
-        }
+        self._sums = [op for op in self._ops if self._values[op.get_name()] and _sums_tokens(op)]
+        self._only_mask = self._of_mask()
 
     def made(self) -> PackedModel:
         import openvino
@@ -175,15 +173,22 @@ class _Packing:
         same = ops.equal(
             ops.unsqueeze(texts, np.array([1, 3])), ops.unsqueeze(texts, np.array([1, 2]))
         )
-        for meets, kept, dropped, kind in masks:
+        used = ops.greater_equal(texts, np.int64(0))
+        for meets, kept, dropped, port in masks:
+            kind, rank = port.get_element_type(), port.get_partial_shape().rank.get_length()
             values = [ops.constant(np.array(each), kind) for each in (kept, dropped)]
-            _join(meets, ops.select(same, *values))
+            where = {2: used, 3: ops.unsqueeze(used, np.array([2]))}.get(rank, same)
+            _join(meets, ops.select(where, *values))
         taken = set()
         for op, width in firsts:
             flat = ops.reshape(op.input_value(0), np.array([-1, width]), special_zero=False)
             row = ops.gather(flat, first, np.int64(0))
             if op.output(0).get_partial_shape().rank.get_length() == 3:
                 row = ops.unsqueeze(row, np.array([1]))
+            _join(list(op.output(0).get_target_inputs()), row)
+            taken.add(row.get_name())
+        for op in self._sums:
+            row = _sum_of_each(ops, op, texts, first)
             _join(list(op.output(0).get_target_inputs()), row)
             taken.add(row.get_name())
         results = self._source.get_results()
@@ -194,7 +199,7 @@ class _Packing:
         nodes = [*kept_inputs, positions, texts, *([first] if taken else [])]
         needed = set().union(*map(_ancestors, results))
         if self._mask.get_name() in needed:
-            raise NotPacked("it uses its mask for more than attention")
+            raise NotPacked("it uses its mask in a way of its own")
         nodes = [node for node in nodes if node.get_name() in needed]
         model = openvino.Model(results, nodes, "packed")
         layout = Layout(
@@ -228,8 +233,19 @@ class _Packing:
                 found.append((meets, _table(short, long, op)))
         return found
 
+    def _of_mask(self) -> set[str]:
+        """Names of operations that say which places have tokens; not what was summed over them."""
+        found: set[str] = set()
+        summed = {op.get_name() for op in self._sums}
+        for op in self._ops:
+            if summed & {port.get_node().get_name() for port in op.input_values()}:
+                summed.add(op.get_name())
+            elif self._values[op.get_name()] == {MASK}:
+                found.add(op.get_name())
+        return found - summed - self._positional
+
     def _masks(self) -> list[tuple[list[Any], Any, Any, Any]]:
-        """(where it is read, value of a token, value of padding, type) of attention's masks."""
+        """(where it is read, value of a token, value of padding, what it was) of all masks."""
         found = []
         for op in self._ops:
             if op.get_name() not in self._only_mask:
@@ -237,26 +253,24 @@ class _Packing:
             for port in op.outputs():
                 meets = self._meets(port, self._positional | self._only_mask)
                 if meets:
-                    found.append((meets, *self._mask_values(port), port.get_element_type()))
+                    found.append((meets, *self._mask_values(port), port))
         if not found:
             raise NotPacked("no attention reads its mask")
         return found
 
     def _mask_values(self, port: Any) -> tuple[Any, Any]:
         rank = port.get_partial_shape().rank
-        if rank.is_dynamic or rank.get_length() != 4:
-            raise NotPacked("it uses its mask for more than attention")
+        if rank.is_dynamic or rank.get_length() not in {2, 3, 4}:
+            raise NotPacked("it uses its mask in a way of its own")
         given = np.arange(ROW_TOKENS)[None] % 3 % 2  # tokens and padding in turn
         given[0, 0] = 1  # where no token is left, some models give a mask of its own
         seen = self._evaluated(port, ROW_TOKENS, given)
-        rows = seen.reshape(-1, seen.shape[-1])
+        by_token = seen if seen.ndim == 4 else np.swapaxes(seen.reshape(1, seen.shape[1], -1), 1, 2)
+        if by_token.shape[-1] != ROW_TOKENS or (seen.ndim == 4 and seen.shape[1] != 1):
+            raise NotPacked("its mask is not one of tokens alone")
+        rows = by_token.reshape(-1, ROW_TOKENS)
         kept, dropped = rows[:, given[0] == 1], rows[:, given[0] == 0]
-        if (
-            seen.shape[-1] != ROW_TOKENS
-            or seen.shape[1] != 1
-            or (kept != kept[0, 0]).any()
-            or (dropped != dropped[0, 0]).any()
-        ):
+        if (kept != kept[0, 0]).any() or (dropped != dropped[0, 0]).any():
             raise NotPacked("its mask is not one of tokens alone")
         return kept[0, 0], dropped[0, 0]
 
@@ -294,6 +308,41 @@ class _Packing:
                 values += _NO_PADDING - 1
             given.append(values.astype(each.get_element_type().to_dtype()))
         return np.array(run(given)[0])
+
+
+def _sums_tokens(op: Any) -> bool:
+    """Whether it sums [texts, tokens, ...] over tokens. Raises NotPacked for another pooling."""
+    if not op.get_type_name().startswith("Reduce"):
+        return False
+    rank = op.input_value(0).get_partial_shape().rank
+    length = rank.get_length() if rank.is_static else 0
+    axes = {axis % length for axis in _constant(op, 1)} if length in {2, 3} else set()
+    if 1 not in axes or (length == 2 and op.get_type_name() != "ReduceSum"):
+        return False
+    if op.get_type_name() != "ReduceSum" or axes != {1}:
+        raise NotPacked(f"it pools by {op.get_type_name()}")
+    return True
+
+
+def _sum_of_each(ops: Any, op: Any, texts: Any, first: Any) -> Any:
+    """The sum over the tokens of each text, by a product with who has which token."""
+    before = op.input_value(0)
+    shape = before.get_partial_shape()
+    width = shape[2] if shape.rank.get_length() == 3 else None
+    if width is not None and width.is_dynamic:
+        raise NotPacked("the width of its tokens is not known")
+    flat = ops.reshape(
+        before, np.array([-1, 1 if width is None else width.get_length()]), special_zero=False
+    )
+    count = ops.squeeze(ops.shape_of(first), np.array([0]))
+    numbers = ops.unsqueeze(ops.range(np.int64(0), count, np.int64(1), "i64"), np.array([1]))
+    owners = ops.equal(numbers, ops.reshape(texts, np.array([1, -1]), special_zero=False))
+    kind = before.get_element_type().get_type_name()
+    summed = ops.matmul(ops.convert(owners, kind), flat, False, False)
+    keeps = bool(op.get_keep_dims())
+    if width is None:
+        return summed if keeps else ops.squeeze(summed, np.array([1]))
+    return ops.unsqueeze(summed, np.array([1])) if keeps else summed
 
 
 def _table(short: np.ndarray, long: np.ndarray, op: Any) -> np.ndarray:

@@ -40,7 +40,7 @@ class Maker:
             try:
                 self._packed = packed(model)
                 model = self._packed.model
-            except (NotPacked, RuntimeError) as error:
+            except (NotPacked, RuntimeError, ValueError) as error:
                 self._refused = str(error)
         self._model = model
 
@@ -52,7 +52,7 @@ class Maker:
         try:
             if self._packed is not None:
                 verify(self._read(), self._packed, self._config)
-        except (NotPacked, RuntimeError) as error:
+        except (NotPacked, RuntimeError, ValueError) as error:
             self._refused = str(error)
         try:
             self._write(
