@@ -46,6 +46,23 @@ def test_a_delayed_item_runs_behind_its_level_and_before_the_next_one() -> None:
     assert run_out(batcher, now=1.2) == [3, 1, 2]
 
 
+def test_delayed_items_keep_the_order_in_which_they_came() -> None:
+    """Their waits end at once, or the later one's own wait before the earlier one's."""
+    batcher = busy(LevelPolicy(wait_s_max=1.0, delays=True))
+    batcher.add(1, now=0.0)
+    batcher.add(2, deadline=9.0, now=0.0)
+    batcher.on_timer(now=1.0)
+    batcher.check_invariants()
+    assert run_out(batcher, now=1.2) == [1, 2]
+    batcher = busy(LevelPolicy(wait_s_max=1.0, delays=True))
+    batcher.add(1, now=0.0)
+    batcher.add(2, wait_s_max=0.2, now=0.1)
+    for now in (0.3, 1.0):
+        batcher.on_timer(now=now)
+        batcher.check_invariants()
+    assert run_out(batcher, now=1.2) == [1, 2]
+
+
 def test_an_item_expires_by_the_policy_of_its_own_level() -> None:
     batcher = busy(LevelPolicy(), LevelPolicy(wait_s_max=0.5), LevelPolicy(wait_s_max=0.2))
     for ident in (0, 1, 2):

@@ -20,7 +20,7 @@ import numpy as np
 from penstock.core.machine.containers import ContainerWallsSpec
 from penstock.errors import PenstockError
 from penstock.runtimes.infer_metadata import InferMetadata
-from penstock.runtimes.packed_rows import Layout, Placed
+from penstock.runtimes.packed_rows import Layout, PlacedTexts
 
 if TYPE_CHECKING:
     from penstock.artifacts.description.description import ModelDescription, TensorSpec
@@ -268,18 +268,23 @@ class PackedTexts(Protocol):
     def layout(self) -> Layout | None:
         """None: texts are padded, as yet or for ever."""
 
-    def take(self, placed: Placed) -> NativeRun | None:
+    def take(self, placed: PlacedTexts) -> NativeRun | None:
         """A run, to be given back; `placed` gets its size. None: pad these texts."""
 
     def inputs(
-        self, placed: Placed, ids: Sequence[Sequence[int]], types: Sequence[Sequence[int]] | None
+        self,
+        placed: PlacedTexts,
+        ids: Sequence[Sequence[int]],
+        types: Sequence[Sequence[int]] | None,
     ) -> list[np.ndarray]:
         """What the run's `set` takes."""
 
     def answer(self, run: NativeRun, arrays: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
         """Runs it on this thread, and gives it back. Raises ModelError."""
 
-    def outputs(self, placed: Placed, outputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    def outputs(
+        self, placed: PlacedTexts, outputs: Mapping[str, np.ndarray]
+    ) -> dict[str, np.ndarray]:
         """The run's outputs, one row per text; of tokens: [texts, longest, ...]."""
 
 

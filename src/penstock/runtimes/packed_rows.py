@@ -74,7 +74,7 @@ def layout_of(content: bytes) -> Layout | None:
         raise ValueError(str(error)) from None
 
 
-class Placed:
+class PlacedTexts:
     """The places of a batch's texts, in `rows` rows of `width` tokens."""
 
     __slots__ = ("_lengths", "_starts", "rows", "width")
@@ -144,7 +144,7 @@ class Placed:
         return (np.arange(max(self._lengths)) < lengths[:, None]).astype(np.int64)
 
 
-def place(lengths: Sequence[int]) -> Placed | None:
+def place(lengths: Sequence[int]) -> PlacedTexts | None:
     """The texts of a batch in as few tokens as one row or whole rows have; None: one is empty, or
     longer than a row."""
     total = sum(lengths)
@@ -153,7 +153,7 @@ def place(lengths: Sequence[int]) -> Placed | None:
     if total <= ROW_TOKENS:
         width = _WIDTHS[bisect_left(_WIDTHS, total)]
         starts = np.cumsum([0, *lengths[:-1]])
-        return Placed(lengths, starts, 1, width)
+        return PlacedTexts(lengths, starts, 1, width)
     starts = np.zeros(len(lengths), dtype=np.int64)
     free: list[int] = []
     for at in sorted(
@@ -166,4 +166,4 @@ def place(lengths: Sequence[int]) -> Placed | None:
         starts[at] = row * ROW_TOKENS + ROW_TOKENS - free[row]
         free[row] -= length
     step = bisect_left(_ROWS, len(free))
-    return Placed(lengths, starts, _ROWS[step], ROW_TOKENS) if step < len(_ROWS) else None
+    return PlacedTexts(lengths, starts, _ROWS[step], ROW_TOKENS) if step < len(_ROWS) else None

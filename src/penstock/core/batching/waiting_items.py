@@ -250,7 +250,8 @@ class WaitingItems:
                 self._timeouts[:] = live
 
     def _delay(self, item: WaitingItem) -> None:
-        """Moves an item behind all others of its level."""
+        """Moves an item behind all others of its level. Those that were moved stay in the order in
+        which they came, whenever the wait of each ended."""
         deadline, number, id, rows, arrived, index = item
         moved = (deadline, number, id, rows, arrived, index + self._widths)
         self._waiting[id] = moved
@@ -259,7 +260,11 @@ class WaitingItems:
         while queue and self._waiting.get(queue[0][2]) is not queue[0]:
             self._stale -= 1
             queue.popleft()
-        self._queues[index + self._widths].append(moved)
+        delayed = self._queues[index + self._widths]
+        at = len(delayed)
+        while at and delayed[at - 1][1] > number:
+            at -= 1
+        delayed.insert(at, moved)
         if deadline < _INF:
             heappush(self._deadlines[index % self._widths], moved)
 

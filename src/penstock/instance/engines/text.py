@@ -39,7 +39,7 @@ from penstock.instance.engines.tensor import Results, join_rows, wrong_rows
 from penstock.instance.engines.text_tokens import open_tokenizer
 from penstock.instance.request import Item
 from penstock.runtimes.base import NativeRun, PackedTexts, TensorRuntime
-from penstock.runtimes.packed_rows import ROW_TOKENS, Placed, place
+from penstock.runtimes.packed_rows import ROW_TOKENS, PlacedTexts, place
 from penstock.runtimes.tensor_bytes import NUMPY
 from penstock.wire.frames import decode_request_meta
 
@@ -327,7 +327,7 @@ class TextEngine:
         alone = partial(self._run_all, lane, items)
         return run_native(self._threads, lane, run, inputs, results, alone, done)
 
-    def _packed(self, rows: TextRows) -> tuple[NativeRun, Placed, PackedTexts] | None:
+    def _packed(self, rows: TextRows) -> tuple[NativeRun, PlacedTexts, PackedTexts] | None:
         """A run of a graph with these texts side by side; None: pad them."""
         packs = self._packs
         if packs is None or packs.layout is None or not rows.ids:
@@ -341,7 +341,7 @@ class TextEngine:
         return None if run is None else (run, placed, packs)
 
     def _run_packed(
-        self, lane: int, items: list[Item], rows: TextRows, run: NativeRun, placed: Placed,
+        self, lane: int, items: list[Item], rows: TextRows, run: NativeRun, placed: PlacedTexts,
         packs: PackedTexts, done: Callable[[Results], None],
     ) -> bool:  # fmt: skip
         def results(outputs: Tensors) -> Results:

@@ -17,7 +17,7 @@ from penstock.runtimes.base import NativeRun
 from penstock.runtimes.openvino.fixed_graphs import FixedRun, answer
 from penstock.runtimes.openvino.shape_blobs import ShapeBlobs
 from penstock.runtimes.openvino.shapes import ShapeGraphs
-from penstock.runtimes.packed_rows import Layout, Placed, layout_of
+from penstock.runtimes.packed_rows import Layout, PlacedTexts, layout_of
 
 #: Of the sizes that a batch of a few dozen texts has
 _GRAPHS_MAX: Final = 12
@@ -91,7 +91,7 @@ class PackedGraphs:
             missing.pop()
         return None if missing else self._layout
 
-    def take(self, placed: Placed) -> FixedRun | None:
+    def take(self, placed: PlacedTexts) -> FixedRun | None:
         """A run of the smallest graph that there is, to be given back; `placed` is enlarged to its
         size. None: pad the texts."""
         layout = self._layout
@@ -106,14 +106,19 @@ class PackedGraphs:
         return run
 
     def inputs(
-        self, placed: Placed, ids: Sequence[Sequence[int]], types: Sequence[Sequence[int]] | None
+        self,
+        placed: PlacedTexts,
+        ids: Sequence[Sequence[int]],
+        types: Sequence[Sequence[int]] | None,
     ) -> list[np.ndarray]:
         """What `FixedRun.set` takes."""
         assert self._layout is not None, "ask for the layout first"
         tokens = {"input_ids": ids, "token_type_ids": types or ()}
         return placed.inputs(self._layout, tokens, self._texts_max)
 
-    def outputs(self, placed: Placed, outputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    def outputs(
+        self, placed: PlacedTexts, outputs: Mapping[str, np.ndarray]
+    ) -> dict[str, np.ndarray]:
         """A run's outputs, one row per text."""
         assert self._layout is not None, "ask for the layout first"
         return placed.outputs(self._layout, outputs)
@@ -152,7 +157,7 @@ class PackedGraphs:
             self._learner.start()
 
     def _learn(self) -> None:
-        if not self._graphs.lay_out():
+        if self._blobs.layout() is None and not self._graphs.lay_out():
             return  # it is closed, or nothing can be compiled here
         layout = self._read(self._blobs.layout())
         if layout is None:

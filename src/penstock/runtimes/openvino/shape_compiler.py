@@ -13,6 +13,7 @@ import fcntl
 import os
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
@@ -29,63 +30,67 @@ _LOOK_S: Final = 0.05
 
 
 class Maker:
+    """Reads its model, and imports OpenVINO for it, when something is to be made that nobody else
+    has made: where many copies begin at once, one process works, and the others look on."""
+
     def __init__(self, job: dict[str, Any]) -> None:
         self._config = job["config"]
         self._folder = Path(job["folder"])
         self._file, self._rows_max = Path(job["file"]), job["rows_max"]
+        self._packs = job["packed"]
         self._packed: PackedModel | None = None
-        self._refused = ""  #: why the model can't be packed
-        model = self._read()
-        if job["packed"]:
-            try:
-                self._packed = packed(model)
-                model = self._packed.model
-            except (NotPacked, RuntimeError, ValueError) as error:
-                self._refused = str(error)
-        self._model = model
-
-    def _read(self) -> Any:
-        return read_model(self._file, self._rows_max)[0]
-
-    def lay_out(self) -> bool:
-        """Writes what a packed graph takes and gives, or why there is none."""
-        try:
-            if self._packed is not None:
-                verify(self._read(), self._packed, self._config)
-        except (NotPacked, RuntimeError, ValueError) as error:
-            self._refused = str(error)
-        try:
-            self._write(
-                layout_place(self._folder),
-                layout_bytes(
-                    None if self._refused or self._packed is None else self._packed.layout,
-                    self._refused,
-                ),
-            )
-        except OSError:
-            return False
-        return True
+        self._general: Any = None
 
     def make(self, shape: Shape) -> bool:
         """Whether the blob is there now."""
         place = place_of(self._folder, shape)
+        return self._made(place, lambda: self._compiled(shape))
+
+    def lay_out(self) -> bool:
+        """Whether it is written what a packed graph takes and gives, or why there is none."""
+        return self._made(layout_place(self._folder), self._layout)
+
+    def _made(self, place: Path, make: Callable[[], bytes]) -> bool:
         with open(self._folder / "lock", "wb") as lock:
             _lock_or_wait(lock)
             if place.is_file():
                 return True
             try:
-                self._write(place, self._compiled(shape))
-            except (OSError, RuntimeError, ValueError):  # OpenVINO's errors are RuntimeErrors
+                self._write(place, make())
+            except (OSError, RuntimeError, ValueError, NotPacked):  # OpenVINO's are RuntimeErrors
                 return False
         return True
 
+    def _layout(self) -> bytes:
+        try:
+            verify(self._read(), self._as_packed(), self._config)
+        except (NotPacked, RuntimeError, ValueError) as error:
+            return layout_bytes(None, str(error))
+        return layout_bytes(self._as_packed().layout, "")
+
     def _compiled(self, shape: Shape) -> bytes:
-        model = self._model.clone()
+        model = self._model().clone()
         model.reshape(dict(zip(model.inputs, map(list, shape), strict=True)))
         if any(port.get_partial_shape().is_dynamic for port in model.outputs):
             raise ValueError("the shape of an output depends on the inputs' values")
         blob = shared_core().compile_model(model, "CPU", self._config).export_model()
         return bytes(blob.read() if hasattr(blob, "read") else blob)
+
+    def _model(self) -> Any:
+        if self._packs:
+            return self._as_packed().model
+        if self._general is None:
+            self._general = self._read()
+        return self._general
+
+    def _as_packed(self) -> PackedModel:
+        """Raises NotPacked."""
+        if self._packed is None:
+            self._packed = packed(self._read())
+        return self._packed
+
+    def _read(self) -> Any:
+        return read_model(self._file, self._rows_max)[0]
 
     @staticmethod
     def _write(place: Path, blob: bytes) -> None:
