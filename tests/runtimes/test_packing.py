@@ -120,6 +120,13 @@ def of_first_sliced(x: Any, given: Any) -> Any:
     return ops.matmul(first, ops.constant(WEIGHTS["head"]), False, False)
 
 
+def of_first_at_length_one(x: Any, given: Any) -> Any:
+    """A sum over a vector's own numbers is none over tokens."""
+    vector = of_first(x, given)
+    square = ops.reduce_sum(ops.multiply(vector, vector), np.array([1]), True)
+    return ops.divide(vector, ops.sqrt(square))
+
+
 def of_tokens(x: Any, given: Any) -> Any:
     return x
 
@@ -155,7 +162,9 @@ def shifted(x: Any, given: Any) -> Any:
 
 @pytest.mark.parametrize("positions", [by_length, counted])
 @pytest.mark.parametrize("mask", [additive, chosen])
-@pytest.mark.parametrize("pool", [of_first, of_first_sliced, of_tokens, mean, mean_by_length])
+@pytest.mark.parametrize(
+    "pool", [of_first, of_first_sliced, of_first_at_length_one, of_tokens, mean, mean_by_length]
+)
 def test_answers_are_those_of_each_text_alone(positions: Any, mask: Any, pool: Any) -> None:
     def model() -> Any:
         return encoder(positions=positions, mask=mask, pool=pool)
@@ -194,6 +203,21 @@ def test_a_change_that_looks_right_and_is_not_is_found_by_trying() -> None:
     made = packed(encoder(pool=shifted))
     with pytest.raises(NotPacked, match="answers differ"):
         verify(encoder(pool=shifted), made, EXACT)
+
+
+def test_no_number_is_no_answer() -> None:
+    """What divides by zero where nobody's token is a text's."""
+
+    def broken(x: Any, given: Any) -> Any:
+        used = ops.unsqueeze(ops.convert(given, "f32"), np.array([2]))
+        return ops.matmul(
+            ops.gather(ops.divide(x, used), np.int64(0), np.int64(1)),
+            ops.constant(np.full((WIDTH, 3), np.nan, dtype=np.float32)), False, False,
+        )  # fmt: skip
+
+    made = packed(encoder(pool=broken))
+    with pytest.raises(NotPacked, match="answers differ"):
+        verify(encoder(pool=broken), made, EXACT)
 
 
 def test_a_graph_of_other_inputs_is_refused() -> None:

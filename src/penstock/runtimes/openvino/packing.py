@@ -82,37 +82,43 @@ def verify(source: Any, made: PackedModel, config: Mapping[str, Any]) -> None:
     )
     numbers = np.random.default_rng(1)
     texts = [
-        numbers.integers(_NO_PADDING, _vocabulary(source), length).tolist()
+        numbers.integers(_NO_PADDING, _most(source, _IDS, _IDS_MAX), length).tolist()
         for length in _TRIED_LENGTHS
     ]
     placed = place([len(text) for text in texts])
     assert placed is not None, "short texts have places"
-    tokens = {_IDS: texts, _TYPES: [[0] * len(text) for text in texts]}
+    types = [
+        [at * _most(source, _TYPES, 2) // len(text) for at in range(len(text))] for text in texts
+    ]
+    tokens = {_IDS: texts, _TYPES: types}
     given = placed.inputs(made.layout, tokens, len(texts))
     kinds = [each.get_element_type().to_dtype() for each in made.model.inputs]
     answer = together([array.astype(kind) for array, kind in zip(given, kinds, strict=True)])
     outputs = {str(at): np.array(answer[at]) for at in range(len(made.layout.of_rows))}
     found = list(placed.outputs(made.layout, outputs).values())
-    padded = _answers(alone, texts)
+    padded = _answers(alone, texts, types)
     for at, of_rows in enumerate(made.layout.of_rows):
-        rows = [_answers(alone, [text])[at][0] for text in texts]
+        rows = [
+            _answers(alone, [text], [own])[at][0] for text, own in zip(texts, types, strict=True)
+        ]
         for number, (row, text) in enumerate(zip(rows, texts, strict=True)):
             ends = None if of_rows else len(text)
             noise = _distance(row[:ends], padded[at][number][:ends])
             scale = float(np.abs(row).max())
-            if _distance(row[:ends], found[at][number][:ends]) > (
-                _TOLERANCE * scale + _NOISE * noise
-            ):
+            allowed = _TOLERANCE * scale + _NOISE * noise
+            if not _distance(row[:ends], found[at][number][:ends]) <= allowed:  # NaN is no answer
                 raise NotPacked(f"its answers differ in output {at}")
 
 
-def _answers(graph: Any, texts: Sequence[Sequence[int]]) -> list[np.ndarray]:
+def _answers(
+    graph: Any, texts: Sequence[Sequence[int]], types: Sequence[Sequence[int]]
+) -> list[np.ndarray]:
     """The outputs for these texts, padded to the longest."""
-    ids = np.zeros((len(texts), max(map(len, texts))), dtype=np.int64)
-    mask = np.zeros_like(ids)
-    for at, text in enumerate(texts):
-        ids[at, : len(text)], mask[at, : len(text)] = text, 1
-    by_name = {_IDS: ids, MASK: mask, _TYPES: np.zeros_like(ids)}
+    shape = (len(texts), max(map(len, texts)))
+    by_name = {name: np.zeros(shape, dtype=np.int64) for name in (_IDS, MASK, _TYPES)}
+    for at, (text, own) in enumerate(zip(texts, types, strict=True)):
+        by_name[_IDS][at, : len(text)], by_name[MASK][at, : len(text)] = text, 1
+        by_name[_TYPES][at, : len(text)] = own
     given = [
         by_name[_input_name(port.get_node())].astype(port.get_element_type().to_dtype())
         for port in graph.inputs
@@ -125,18 +131,21 @@ def _distance(one: np.ndarray, other: np.ndarray) -> float:
     return float(np.abs(one - other).max()) if one.shape == other.shape else np.inf
 
 
-def _vocabulary(source: Any) -> int:
-    """A number below which every id has an embedding."""
-    sizes = [_IDS_MAX]
+def _most(source: Any, name: str, most: int) -> int:
+    """A number, up to `most`, below which all values of this input have embeddings."""
+    sizes = [most]
     for op in source.get_ordered_ops():
-        if op.get_type_name() == "Gather":
-            table = op.input_value(0).get_partial_shape()
-            if table.rank.is_static and table.rank.get_length() == 2 and table[0].is_static:
-                index = {_input_name(each) for each in _all_ancestors(op.input_value(1).get_node())
-                         if each.get_type_name() == "Parameter"}  # fmt: skip
-                if index == {_IDS}:
-                    sizes.append(int(table[0].get_length()))
-    return max(_NO_PADDING + 1, min(sizes))
+        if op.get_type_name() != "Gather":
+            continue
+        table = op.input_value(0).get_partial_shape()
+        if table.rank.is_dynamic or table.rank.get_length() != 2 or table[0].is_dynamic:
+            continue
+        index = op.input_value(1).get_node()
+        while index.get_type_name() == "Convert":
+            index = index.input_value(0).get_node()
+        if index.get_type_name() == "Parameter" and _input_name(index) == name:
+            sizes.append(int(table[0].get_length()))
+    return max(1, min(sizes))
 
 
 class _Packing:
@@ -311,13 +320,16 @@ class _Packing:
 
 
 def _sums_tokens(op: Any) -> bool:
-    """Whether it sums [texts, tokens, ...] over tokens. Raises NotPacked for another pooling."""
+    """Whether it sums [texts, tokens, ...] over tokens, whose number is open: a vector's is known.
+    Raises NotPacked for another pooling."""
     if not op.get_type_name().startswith("Reduce"):
         return False
-    rank = op.input_value(0).get_partial_shape().rank
-    length = rank.get_length() if rank.is_static else 0
-    axes = {axis % length for axis in _constant(op, 1)} if length in {2, 3} else set()
-    if 1 not in axes or (length == 2 and op.get_type_name() != "ReduceSum"):
+    shape = op.input_value(0).get_partial_shape()
+    length = shape.rank.get_length() if shape.rank.is_static else 0
+    if length not in {2, 3} or shape[1].is_static:
+        return False
+    axes = {axis % length for axis in _constant(op, 1)}
+    if 1 not in axes:
         return False
     if op.get_type_name() != "ReduceSum" or axes != {1}:
         raise NotPacked(f"it pools by {op.get_type_name()}")
