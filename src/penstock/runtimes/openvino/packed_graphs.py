@@ -129,9 +129,6 @@ class PackedGraphs:
         assert isinstance(run, FixedRun), "a run of another runtime"
         return answer(run, arrays)
 
-    def snapshot(self) -> list[dict[str, Any]]:
-        return self._graphs.snapshot()
-
     def wait_built(self) -> None:
         """Returns once no graph is being compiled."""
         if self._learner is not None:
