@@ -144,7 +144,7 @@ def test_captured_calls_are_replayed_to_another_model(tmp_path: Path) -> None:
             "replay", str(out), "--to", "other", "--html", str(page), server=server, status=1
         )
         assert "20 agree, 10 differ, 10 failed" in worse.stdout
-        assert "answers disagree (sure to 100.00% that it is above 1.00%)" in worse.stdout
+        assert "answers disagree (sure to 99.99% that it is above 1.00%)" in worse.stdout
         assert "<svg" in page.read_text()
         missing = penstock("replay", str(out), "--to", "nobody", server=server, status=1)
         assert "Could not find endpoint" in missing.stderr

@@ -66,9 +66,9 @@ def tour(server: Server, name: str, kill: Callable[[int], None]) -> dict[str, An
 
 def both(server: Server, *, without: set[int]) -> list[dict[str, Any]] | None:
     """The two copies, once the processes in `without` were replaced. A copy is said to be ready
-    for a moment after its worker was killed; with a second kill in that moment a request may have
-    ended two workers in a row, and is rightly blamed for that."""
-    ready = server.ready_copies("adds")
+    for a moment after its worker was killed, with that worker or with none; with a second kill in
+    that moment a request may have ended two workers in a row, and is rightly blamed for that."""
+    ready = [copy for copy in server.ready_copies("adds") if copy["worker_pids"]]
     pids = {pid for copy in ready for pid in (copy["pid"], *copy["worker_pids"])}
     return ready if len(ready) == 2 and pids.isdisjoint(without) else None
 

@@ -164,7 +164,8 @@ def _words(test: AgreementTest, spec: AgreementSpec) -> str:
         "time": f"{of} answers took more than {spec.slower_max:g} times the old model's time",
     }[test.name]
     side, sure = ("above", test.above) if test.above > test.below else ("below", test.below)
-    return f"{said} (sure to {_sure(sure):.2%} that it is {side} {test.bound:.2%})"
+    shown = min(math.floor(_sure(sure) * 1e4), 9999) / 1e4  # a test is never sure to 100 %
+    return f"{said} (sure to {shown:.2%} that it is {side} {test.bound:.2%})"
 
 
 def _sure(evidence: float) -> float:

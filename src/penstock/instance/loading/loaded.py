@@ -89,10 +89,10 @@ class Loaded:
             told["build"] = self.build.to_dict()
         if self.environments.leases:
             told["environments"] = self.environments.to_dict()
-        explain = getattr(self.runtime, "explain", None)
-        if explain is not None:
+        decoding = getattr(self.runtime, "decoding", None)
+        if decoding is not None:
             try:
-                told["decoding"] = await explain()
+                told["decoding"] = await decoding()
             except TimeoutError:
                 told["decoding"] = None  # the state of the queue is reported in any case
         if self.inner is not None:
