@@ -183,20 +183,21 @@ def test_a_thousand_malformed_requests_do_no_harm(
 ) -> None:
     """Flat: a thousand requests leave less than 4 KiB each behind.
 
-    The allocator keeps what the largest bodies needed, and meets a larger one now and then, so a
-    thousand may grow it; a leak grows in every thousand, and they hold 20 KB a request on average.
+    The allocator keeps what the largest bodies needed, and meets a larger one now and then, and an
+    encoder gets graphs for the shapes that come often, 256 MiB at most. So a thousand may grow it;
+    a leak grows in every thousand, and they hold 20 KB a request on average.
     """
     print(f"seed {SEED}")
     rng = random.Random(SEED)
     grown_bytes: list[int] = []
-    while not grown_bytes or (grown_bytes[-1] > 4 * 2**20 and len(grown_bytes) < 10):
+    while not grown_bytes or (grown_bytes[-1] > 4 * 2**20 and len(grown_bytes) < 20):
         before = tree_bytes(server)
         statuses = send_malformed(server, rng, 1000)
         grown_bytes.append(tree_bytes(server) - before)
         assert statuses.get(400, 0) + statuses.get(424, 0) > 300
     print(f"grown by {grown_bytes} bytes")
     assert grown_bytes[-1] <= 4 * 2**20, grown_bytes
-    assert sum(grown_bytes) < 256 * 2**20, grown_bytes
+    assert sum(grown_bytes) < 512 * 2**20, grown_bytes
     assert server.post(f"/endpoints/{query_intent}/invocations", VALID_TEXT)[0] == 200
     assert server.post(f"/endpoints/{echo}/invocations", b"[1.0]")[0] == 200
 
