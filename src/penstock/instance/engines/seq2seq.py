@@ -182,7 +182,7 @@ class Seq2SeqEngine:
                     )
                 )
 
-    async def decoding(self) -> dict[str, Any]:
+    async def decode_batch(self) -> dict[str, Any]:
         """The decode batch: the rows of each text, and which texts wait for what.
 
         Raises TimeoutError where a step does not end.

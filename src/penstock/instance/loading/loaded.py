@@ -89,10 +89,10 @@ class Loaded:
             told["build"] = self.build.to_dict()
         if self.environments.leases:
             told["environments"] = self.environments.to_dict()
-        decoding = getattr(self.runtime, "decoding", None)
-        if decoding is not None:
+        decode_batch = getattr(self.runtime, "decode_batch", None)
+        if decode_batch is not None:
             try:
-                told["decoding"] = await decoding()
+                told["decoding"] = await decode_batch()
             except TimeoutError:
                 told["decoding"] = None  # the state of the queue is reported in any case
         if self.inner is not None:
