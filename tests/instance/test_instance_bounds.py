@@ -102,6 +102,40 @@ def test_memory_beyond_the_limit_is_told_once_it_has_stayed() -> None:
     assert "its instance has 0.00 GiB" in told[0]
 
 
+def test_processes_are_looked_for_at_every_fourth_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between these, sizes of those found are read again, and what they say is never held against
+    an instance before its processes were looked for."""
+    own, child = os.getpid(), 2**22 + 1
+    sizes, tree, walks, told = {own: 50}, [own], [], []
+    monkeypatch.setattr(account, "own_bytes", lambda pid: sizes.get(pid, 0))
+    monkeypatch.setattr(account, "tree_pids", lambda pid: walks.append(pid) or list(tree))
+    use = MemoryUse(exempt=tuple)
+    limit = MemoryLimit(100, told.append, use)
+
+    def look(*, finds: bool, takes: int) -> None:
+        walks.clear()
+        limit.look()
+        assert (bool(walks), use.model_bytes) == (finds, takes)
+
+    look(finds=True, takes=50)
+    tree.append(child)
+    sizes[child] = 30
+    for _ in range(3):
+        look(finds=False, takes=50)
+    look(finds=True, takes=80)
+    sizes[own] = 60
+    look(finds=False, takes=90)
+    tree.remove(child)
+    sizes[child] = 1000  # another process has this id now
+    look(finds=True, takes=60)
+    look(finds=False, takes=60)
+    tree.append(child)
+    look(finds=True, takes=1060)
+    assert told == []
+    look(finds=True, takes=1060)
+    assert len(told) == 1
+
+
 def test_a_compile_on_deploy_does_not_count(tmp_path: Path) -> None:
     """It takes several times what the model will, and none of it is the model's."""
     hungry = "import sys; taken = b'x' * 2**28; print('taken', flush=True); sys.stdin.read()"

@@ -41,7 +41,9 @@ def test_two_answers_that_disagree_are_enough_where_one_of_a_hundred_may() -> No
 
 def test_no_number_of_pairs_makes_it_sure_to_100_percent() -> None:
     found = judge(SPEC, AgreementCounts(agree=5_000))
-    assert found.why.startswith("0 of 5000 answers disagree (sure to 99.99% that it is below 1.00%)")
+    assert found.why.startswith(
+        "0 of 5000 answers disagree (sure to 99.99% that it is below 1.00%)"
+    )
 
 
 def test_agreement_takes_hundreds_of_pairs_to_be_sure_of() -> None:

@@ -26,6 +26,9 @@ from penstock.runtimes.workers.control_group import used_by
 from penstock.runtimes.workers.memory import adopted, own_bytes, tree_pids
 
 LOOK_EVERY_S = 0.5
+#: Every so many looks find out which processes there are: that costs ten times what their sizes do
+#: where a process has dozens of threads, and its loop, or a neighbour's, waits for it.
+_FIND_EVERY = 4
 _LOOKS_MAX = 2
 _OOM_SCORE_ADJ = 500  #: out of 1000: killed before the server and other people's programs
 
@@ -44,6 +47,7 @@ class MemoryUse:
         self.model_bytes = 0  #: without exempt processes
         self.model_bytes_max = 0  #: the highest value since the last `begin`
         self._exempt = exempt
+        self._found: list[int] | None = None  #: None: also what the last look found does not tell
 
     def begin(self) -> None:
         """Resets the peak."""
@@ -60,7 +64,17 @@ class MemoryUse:
         # container, thousands maybe. They share pages, so their sum would say too much.
         alive = (root for root in groups if root not in whole and own_bytes(root))
         roots = (os.getpid(), *alive)
-        sizes = whole | {pid: own_bytes(pid) for root in roots for pid in tree_pids(root)}
+        pids = [pid for root in roots for pid in tree_pids(root)]
+        self._found = None if groups or exempt else pids
+        return self._add_up(whole | {pid: own_bytes(pid) for pid in pids}, exempt)
+
+    def look_again(self) -> int:
+        """As `look`, of the processes that it found; others may have begun since."""
+        if self._found is None or adopted or self._exempt():
+            return self.look()
+        return self._add_up({pid: own_bytes(pid) for pid in self._found}, ())
+
+    def _add_up(self, sizes: dict[int, int], exempt: Collection[int]) -> int:
         self.own_bytes = sum(sizes.values())
         self.model_bytes = sum(size for pid, size in sizes.items() if pid not in exempt)
         self.model_bytes_max = max(self.model_bytes_max, self.model_bytes)
@@ -77,11 +91,16 @@ class MemoryLimit:
         self._on_over = on_over
         self._use = use or MemoryUse()
         self._looks = 0
+        self._looks_over = 0  #: in a row
 
     def look(self) -> None:
-        taken = self._use.look()
-        self._looks = self._looks + 1 if taken > self._bytes_max > 0 else 0
-        if self._looks == _LOOKS_MAX:
+        finds = self._looks % _FIND_EVERY == 0
+        self._looks += 1
+        taken = self._use.look() if finds else self._use.look_again()
+        if taken > self._bytes_max > 0 and not finds:
+            taken = self._use.look()  # an id may be another process's by now
+        self._looks_over = self._looks_over + 1 if taken > self._bytes_max > 0 else 0
+        if self._looks_over == _LOOKS_MAX:
             self._on_over(
                 f"the model takes {_gib(taken)} of memory, its instance has"
                 f" {_gib(self._bytes_max)}. Choose a larger instance type."
