@@ -106,9 +106,16 @@ def test_processes_are_looked_for_at_every_fourth_look(monkeypatch: pytest.Monke
     """Between these, sizes of those found are read again, and what they say is never held against
     an instance before its processes were looked for."""
     own, child = os.getpid(), 2**22 + 1
-    sizes, tree, walks, told = {own: 50}, [own], [], []
+    sizes, tree = {own: 50}, [own]
+    walks: list[int] = []
+    told: list[str] = []
+
+    def walk(pid: int) -> list[int]:
+        walks.append(pid)
+        return list(tree)
+
     monkeypatch.setattr(account, "own_bytes", lambda pid: sizes.get(pid, 0))
-    monkeypatch.setattr(account, "tree_pids", lambda pid: walks.append(pid) or list(tree))
+    monkeypatch.setattr(account, "tree_pids", walk)
     use = MemoryUse(exempt=tuple)
     limit = MemoryLimit(100, told.append, use)
 
