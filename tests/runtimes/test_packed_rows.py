@@ -1,4 +1,4 @@
-"""Texts side by side: where each lies, what a graph gets, and what comes back for each."""
+"""Texts side by side: what a graph gets, and what comes back for each."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.core.batching.packed_sizes import ROW_TOKENS, PackedSize
 from penstock.runtimes.packed_rows import (
     FIRST,
     POSITIONS,
-    ROW_TOKENS,
     TEXTS,
     Layout,
     layout_bytes,
     layout_of,
-    place,
+    placed_texts,
 )
 
 LAYOUT = Layout(
@@ -26,9 +26,9 @@ LAYOUT = Layout(
 
 
 def test_short_texts_share_one_row_of_the_least_width() -> None:
-    placed = place([3, 2, 4])
+    placed = placed_texts([3, 2, 4])
     assert placed is not None
-    assert (placed.rows, placed.width) == (1, 16)
+    assert placed.size == (1, 16)
     ids, types, positions, texts, first = placed.inputs(
         LAYOUT,
         {"input_ids": [[11, 12, 13], [21, 22], [31, 32, 33, 34]],
@@ -41,42 +41,27 @@ def test_short_texts_share_one_row_of_the_least_width() -> None:
     assert positions.tolist() == [[0, 1, 2, 0, 1, 0, 1, 2, 3, *spare]]
     assert texts.tolist() == [[0, 0, 0, 1, 1, 2, 2, 2, 2, *([-1] * 7)]]
     assert first.tolist() == [0, 3, 5, 0]
-    assert placed.mask().tolist() == [[1, 1, 1, 0], [1, 1, 0, 0], [1, 1, 1, 1]]
+    assert placed.mask(LAYOUT).tolist() == [[1, 1, 1, 0], [1, 1, 0, 0], [1, 1, 1, 1]]
+    of_rows = Layout(LAYOUT.inputs, LAYOUT.dtypes, (True, True))
+    assert placed.mask(of_rows).shape == (3, 0), "nothing is pooled"
 
 
-def test_more_texts_fill_whole_rows_the_longest_first() -> None:
-    """40 and 20 and 4 fill the first of two rows; 30 begins the second."""
-    placed = place([20, 40, 30, 4])
+def test_a_larger_graph_leaves_the_rest_of_each_row() -> None:
+    """Two rows of 40; the graph that there is has rows of 48."""
+    placed = placed_texts([20, 30, 20, 10])
     assert placed is not None
-    assert (placed.rows, placed.width) == (2, ROW_TOKENS)
-    tokens = {"input_ids": [[1] * 20, [2] * 40, [3] * 30, [4] * 4]}
+    assert placed.size == (2, 40)
+    placed.size = PackedSize(2, 48)
+    tokens = {"input_ids": [[1] * 20, [2] * 30, [3] * 20, [4] * 10]}
     ids, _, _, first = placed.inputs(
         Layout(("input_ids", POSITIONS, TEXTS, FIRST), ("i64",) * 4, (True,)), tokens, 4
     )
-    assert ids.tolist() == [[2] * 40 + [1] * 20 + [4] * 4, [3] * 30 + [0] * 34]
-    assert first.tolist() == [40, 0, 64, 60]
-
-
-@pytest.mark.parametrize("lengths", [[5, 0], [0], [ROW_TOKENS + 1], [40] * 33])
-def test_what_does_not_fit_is_padded(lengths: list[int]) -> None:
-    """An empty text, one that is longer than a row, more rows than a graph has."""
-    assert place(lengths) is None
-
-
-def test_each_size_grows_to_the_next_that_has_a_graph() -> None:
-    placed = place([30])
-    assert placed is not None
-    seen = [(placed.rows, placed.width)]
-    while placed.enlarge():
-        seen.append((placed.rows, placed.width))
-    assert seen == [
-        (1, 32), (1, 48), (1, 64), (2, 64), (3, 64), (4, 64), (6, 64), (8, 64), (12, 64),
-        (16, 64), (24, 64), (32, 64),
-    ]  # fmt: skip
+    assert ids.tolist() == [[2] * 30 + [4] * 10 + [0] * 8, [1] * 20 + [3] * 20 + [0] * 8]
+    assert first.tolist() == [48, 0, 68, 30]
 
 
 def test_outputs_of_rows_and_of_tokens_come_back_by_text() -> None:
-    placed = place([3, 2])
+    placed = placed_texts([3, 2])
     assert placed is not None
     rows = np.arange(4 * 2).reshape(4, 2)  # of four texts at most
     tokens = np.arange(8)[None, :, None] * np.ones(2)
@@ -88,8 +73,8 @@ def test_outputs_of_rows_and_of_tokens_come_back_by_text() -> None:
 
 
 @given(st.lists(st.integers(1, ROW_TOKENS), min_size=1, max_size=32))
-def test_no_two_texts_share_a_place_and_none_crosses_a_row(lengths: list[int]) -> None:
-    placed = place(lengths)
+def test_each_text_has_its_own_tokens_positions_and_number(lengths: list[int]) -> None:
+    placed = placed_texts(lengths)
     assert placed is not None
     layout = Layout(("input_ids", POSITIONS, TEXTS, FIRST), ("i64",) * 4, (False,))
     tokens = {"input_ids": [[at + 1] * length for at, length in enumerate(lengths)]}
@@ -97,23 +82,18 @@ def test_no_two_texts_share_a_place_and_none_crosses_a_row(lengths: list[int]) -
     flat = ids.ravel()
     for at, length in enumerate(lengths):
         begin = int(first[at])
-        assert begin // placed.width == (begin + length - 1) // placed.width
         assert flat[begin : begin + length].tolist() == [at + 1] * length
         assert positions.ravel()[begin : begin + length].tolist() == list(range(length))
+        assert texts.ravel()[begin : begin + length].tolist() == [at] * length
     assert int((flat > 0).sum()) == sum(lengths)
     assert ((texts.ravel() == -1) == (flat == 0)).all()
 
 
-def test_the_graphs_that_are_needed_stand_in_for_all() -> None:
-    """Rows of a batch of 32 short texts: 4; what no graph has is at most twice as large."""
-    sizes = [shape[0] for shape in LAYOUT.shapes(32)]
-    assert sizes == [
-        (1, 8), (1, 16), (1, 24), (1, 32), (1, 48), (1, 64), (2, 64), (3, 64), (4, 64),
-    ]  # fmt: skip
-    needed = [shape[0] for shape in LAYOUT.needed_shapes(32)]
-    assert needed == [(4, 64), (2, 64), (1, 64), (1, 32), (1, 16)]
-    assert LAYOUT.shape(1, 8, 32)[-1] == (8,), "no more texts than tokens"
-    assert LAYOUT.shape(4, 64, 32)[-1] == (32,)
+def test_a_size_is_the_shape_of_a_graphs_inputs() -> None:
+    least = LAYOUT.shape(PackedSize(1, 8), 32)
+    assert least == ((1, 8),) * 4 + ((8,),), "no more texts than tokens"
+    assert LAYOUT.shape(PackedSize(4, 64), 32) == ((4, 64),) * 4 + ((32,),)
+    assert [shape[0] for shape in LAYOUT.needed_shapes(32)][:2] == [(4, 64), (2, 64)]
 
 
 def test_a_layout_is_kept_with_the_graphs() -> None:

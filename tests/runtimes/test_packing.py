@@ -13,7 +13,7 @@ from openvino import opset13 as ops
 
 from penstock.runtimes.openvino.packing import NotPacked, packed, verify
 from penstock.runtimes.openvino.runtime import shared_core
-from penstock.runtimes.packed_rows import place
+from penstock.runtimes.packed_rows import placed_texts
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "query_intent"
 WIDTH = 8
@@ -172,7 +172,7 @@ def test_answers_are_those_of_each_text_alone(positions: Any, mask: Any, pool: A
     made = packed(model())
     verify(model(), made, EXACT)
     texts = [NUMBERS.integers(5, 50, size).tolist() for size in (9, 3, 21, 64, 1, 40)]
-    placed = place([len(text) for text in texts])
+    placed = placed_texts([len(text) for text in texts])
     assert placed is not None
     together = shared_core().compile_model(made.model, "CPU", EXACT)
     outputs = together(placed.inputs(made.layout, {"input_ids": texts}, 32))

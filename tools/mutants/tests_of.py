@@ -224,6 +224,7 @@ TESTS_OF: dict[str, tuple[str, ...]] = {
     "core/machine/stopped.py": ("core/test_core_stopped.py",),
     "core/request/host_gate.py": ("core/test_core_host_gate.py",),
     "core/batching/hot_shapes.py": ("core/test_core_hot_shapes.py",),
+    "core/batching/packed_sizes.py": ("core/test_core_packed_sizes.py",),
     "core/models/nearest_version.py": ("core/models/test_models_nearest_version.py",),
     "core/models/runtime_choice.py": ("core/models/test_models_runtime_choice.py",),
     "core/models/idle_warm_up.py": ("core/test_core_idle_warm_up.py",),

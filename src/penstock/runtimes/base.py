@@ -287,6 +287,9 @@ class PackedTexts(Protocol):
     ) -> dict[str, np.ndarray]:
         """The run's outputs, one row per text; of tokens: [texts, longest, ...]."""
 
+    def mask(self, placed: PlacedTexts) -> np.ndarray:
+        """The attention mask as for padded texts; [texts, 0] where no output is of tokens."""
+
 
 class AnswerStream(Protocol):
     """Where the answer to a request goes as it is written, if its caller asks for that."""

@@ -1,32 +1,31 @@
-"""Where the tokens of texts lie in the rows of a packed graph (`packing.py`), and which shapes such
-graphs have.
+"""What goes into a graph of texts side by side (`openvino/packing.py`), and what comes out of it.
 
-A row has `ROW_TOKENS` tokens, or fewer where all texts fit into one row. So a longer text is not
-packed, and attention within a row costs little beside all else.
+`core.packed_sizes` decides which sizes there are, and where the texts lie.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import orjson
 
 from penstock.core.batching.hot_shapes import Shape
+from penstock.core.batching.packed_sizes import (
+    ROW_TOKENS,
+    PackedSize,
+    Placement,
+    needed_sizes,
+    place,
+)
 
 MASK: Final = "attention_mask"
 POSITIONS: Final = "positions"
 TEXTS: Final = "texts"
 FIRST: Final = "first"
-ROW_TOKENS: Final = 64
-#: Tokens of a single row, and numbers of whole rows, that get graphs.
-_WIDTHS: Final = (8, 16, 24, 32, 48, 64)
-_ROWS: Final = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
-#: Each at most twice as large as the one before
-_STANDING_IN: Final = frozenset({2, 4, 8, 16, 32})
+_POSITIONS: Final = list(range(ROW_TOKENS))
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,26 +37,15 @@ class Layout:
     dtypes: tuple[str, ...]  #: of the inputs, in OpenVINO's words
     of_rows: tuple[bool, ...]
 
-    def shape(self, rows: int, width: int, texts_max: int) -> Shape:
-        """Of all inputs of a graph with `rows` rows of `width` tokens."""
-        texts = (min(texts_max, rows * width),)
-        return tuple(texts if name == FIRST else (rows, width) for name in self.inputs)
-
-    def shapes(self, texts_max: int) -> list[Shape]:
-        """Those that batches of up to `texts_max` short texts have, the small ones first."""
-        single = [self.shape(1, width, texts_max) for width in _WIDTHS]
-        return single + [self.shape(rows, ROW_TOKENS, texts_max) for rows in _rows(texts_max)]
+    def shape(self, size: PackedSize, texts_max: int) -> Shape:
+        """Of all inputs of a graph of this size."""
+        texts = (min(texts_max, size.tokens),)
+        return tuple(texts if name == FIRST else (size.rows, size.width) for name in self.inputs)
 
     def needed_shapes(self, texts_max: int) -> list[Shape]:
-        """Those among them that can stand in for all."""
-        single = [self.shape(1, width, texts_max) for width in (ROW_TOKENS, 32, 16)]
-        rows = [rows for rows in _rows(texts_max) if rows in _STANDING_IN]
-        return [self.shape(each, ROW_TOKENS, texts_max) for each in reversed(rows)] + single
-
-
-def _rows(texts_max: int) -> list[int]:
-    """Numbers of rows that hold `texts_max` texts of 8 tokens, as most queries have fewer."""
-    return [rows for rows in _ROWS[1:] if rows <= max(2, texts_max * 8 // ROW_TOKENS)]
+        """Those that can stand in for all that batches of up to `texts_max` short texts have, the
+        large ones first."""
+        return [self.shape(size, texts_max) for size in needed_sizes(texts_max)]
 
 
 def layout_bytes(layout: Layout | None, refused: str) -> bytes:
@@ -75,42 +63,49 @@ def layout_of(content: bytes) -> Layout | None:
 
 
 class PlacedTexts:
-    """The places of a batch's texts, in `rows` rows of `width` tokens."""
+    """A batch's texts in a graph of `size`, which may be set to one of the larger sizes of their
+    placement."""
 
-    __slots__ = ("_lengths", "_starts", "rows", "width")
+    __slots__ = ("_lengths", "_placement")
 
-    def __init__(self, lengths: Sequence[int], starts: np.ndarray, rows: int, width: int) -> None:
+    def __init__(self, lengths: Sequence[int], placement: Placement) -> None:
         self._lengths = lengths
-        self._starts = starts  #: of each text, counted over all rows
-        self.rows = rows
-        self.width = width
+        self._placement = placement
+
+    @property
+    def size(self) -> PackedSize:
+        return self._placement.size
+
+    @size.setter
+    def size(self, size: PackedSize) -> None:
+        self._placement.size = size
+
+    def larger(self) -> list[PackedSize]:
+        return self._placement.larger()
 
     def inputs(
         self, layout: Layout, tokens: Mapping[str, Sequence[Sequence[int]]], texts_max: int
     ) -> list[np.ndarray]:
         """The graph's inputs. `tokens`: ids, and types, of each text, by the input's name."""
-        size = self.rows * self.width
-        lengths = np.fromiter(self._lengths, dtype=np.int64, count=len(self._lengths))
-        ends = np.cumsum(lengths)
-        within = np.arange(int(ends[-1])) - np.repeat(ends - lengths, lengths)
-        places = np.repeat(self._starts, lengths) + within
+        places = self.size.tokens
+        starts = self._placement.starts()
         made: list[np.ndarray] = []
-        values: Any
         for name in layout.inputs:
             if name == FIRST:
-                array = np.zeros(min(texts_max, size), dtype=np.int64)
-                array[: len(lengths)] = self._starts
-                made.append(array)
+                spare = min(texts_max, places) - len(starts)
+                made.append(np.array(starts + [0] * spare, dtype=np.int64))
                 continue
-            if name == POSITIONS:
-                values, fill = within, 0
-            elif name == TEXTS:
-                values, fill = np.repeat(np.arange(len(lengths)), lengths), -1
-            else:
-                values, fill = [number for row in tokens[name] for number in row], 0
-            array = np.full(size, fill, dtype=np.int64)
-            array[places] = values
-            made.append(array.reshape(self.rows, self.width))
+            # Lists: for some dozens of numbers, arrays take longer.
+            values = [-1 if name == TEXTS else 0] * places
+            for at, (start, length) in enumerate(zip(starts, self._lengths, strict=True)):
+                values[start : start + length] = (
+                    _POSITIONS[:length]
+                    if name == POSITIONS
+                    else [at] * length
+                    if name == TEXTS
+                    else tokens[name][at]
+                )
+            made.append(np.array(values, dtype=np.int64).reshape(self.size))
         return made
 
     def outputs(self, layout: Layout, outputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -122,48 +117,22 @@ class PlacedTexts:
             if of_rows:
                 apart[name] = array[:count]
                 continue
-            size = self.rows * self.width
-            flat = array.reshape(size, *array.shape[2:])
-            columns = self._starts[:, None] + np.arange(max(self._lengths))
-            apart[name] = flat[np.minimum(columns, size - 1)]
+            places = self.size.tokens
+            flat = array.reshape(places, *array.shape[2:])
+            starts = np.array(self._placement.starts())
+            columns = starts[:, None] + np.arange(max(self._lengths))
+            apart[name] = flat[np.minimum(columns, places - 1)]
         return apart
 
-    def enlarge(self) -> bool:
-        """To the next size that has a graph. False: there is none."""
-        if self.width < ROW_TOKENS:
-            self.width = _WIDTHS[bisect_left(_WIDTHS, self.width) + 1]
-            return True
-        step = bisect_left(_ROWS, self.rows) + 1
-        if step < len(_ROWS):
-            self.rows = _ROWS[step]
-        return step < len(_ROWS)
-
-    def mask(self) -> np.ndarray:
-        """[texts, longest]: 1 for the tokens of each text."""
+    def mask(self, layout: Layout) -> np.ndarray:
+        """[texts, longest]: 1 for the tokens of each text; [texts, 0] where no output has any."""
+        if all(layout.of_rows):
+            return np.zeros((len(self._lengths), 0), dtype=np.int64)
         lengths = np.fromiter(self._lengths, dtype=np.int64, count=len(self._lengths))
         return (np.arange(max(self._lengths)) < lengths[:, None]).astype(np.int64)
 
 
-def place(lengths: Sequence[int]) -> PlacedTexts | None:
-    """The texts of a batch in as few tokens as one row or whole rows have; None: one is empty, or
-    longer than a row."""
-    total = sum(lengths)
-    if min(lengths) < 1 or max(lengths) > ROW_TOKENS:
-        return None
-    if total <= ROW_TOKENS:
-        width = _WIDTHS[bisect_left(_WIDTHS, total)]
-        starts = np.cumsum([0, *lengths[:-1]])
-        return PlacedTexts(lengths, starts, 1, width)
-    starts = np.zeros(len(lengths), dtype=np.int64)
-    free: list[int] = []
-    for at in sorted(
-        range(len(lengths)), key=lambda at: -lengths[at]
-    ):  # longest first: fewest rows
-        length = lengths[at]
-        row = next((row for row, left in enumerate(free) if left >= length), len(free))
-        if row == len(free):
-            free.append(ROW_TOKENS)
-        starts[at] = row * ROW_TOKENS + ROW_TOKENS - free[row]
-        free[row] -= length
-    step = bisect_left(_ROWS, len(free))
-    return PlacedTexts(lengths, starts, _ROWS[step], ROW_TOKENS) if step < len(_ROWS) else None
+def placed_texts(lengths: Sequence[int]) -> PlacedTexts | None:
+    """The texts of a batch in as few tokens as a size has; None: they fit into none."""
+    placement = place(lengths)
+    return PlacedTexts(lengths, placement) if placement is not None else None

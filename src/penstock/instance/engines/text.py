@@ -28,6 +28,7 @@ import numpy as np
 
 from penstock.artifacts.description.description import Embedding, Head, ModelDescription
 from penstock.core.batching.hot_shapes import Shape
+from penstock.core.batching.packed_sizes import ROW_TOKENS
 from penstock.core.models.idle_warm_up import LaneShape
 from penstock.errors import ModelError
 from penstock.instance.codecs.base import CodecModel, Decoded, Tensors
@@ -39,7 +40,7 @@ from penstock.instance.engines.tensor import Results, join_rows, wrong_rows
 from penstock.instance.engines.text_tokens import open_tokenizer
 from penstock.instance.request import Item
 from penstock.runtimes.base import NativeRun, PackedTexts, TensorRuntime
-from penstock.runtimes.packed_rows import ROW_TOKENS, PlacedTexts, place
+from penstock.runtimes.packed_rows import PlacedTexts, placed_texts
 from penstock.runtimes.tensor_bytes import NUMPY
 from penstock.wire.frames import decode_request_meta
 
@@ -334,7 +335,7 @@ class TextEngine:
             return None
         if any(self.pad_id in row for row in rows.ids):
             return None  # a model that counts its tokens would not count this one
-        placed = place([len(row) for row in rows.ids])
+        placed = placed_texts([len(row) for row in rows.ids])
         if placed is None:
             return None
         run = packs.take(placed)
@@ -345,7 +346,7 @@ class TextEngine:
         packs: PackedTexts, done: Callable[[Results], None],
     ) -> bool:  # fmt: skip
         def results(outputs: Tensors) -> Results:
-            found = self._results(rows, packs.outputs(placed, outputs), placed.mask())
+            found = self._results(rows, packs.outputs(placed, outputs), packs.mask(placed))
             return _apart(found, items)
 
         inputs = partial(packs.inputs, placed, rows.ids, rows.types)
@@ -395,7 +396,7 @@ class TextEngine:
         if packed is not None:
             run, placed, packs = packed
             outputs = packs.answer(run, packs.inputs(placed, rows.ids, rows.types))
-            return packs.outputs(placed, outputs), placed.mask()
+            return packs.outputs(placed, outputs), packs.mask(placed)
         arrays, mask = self._arrays(rows)
         return self._run(lane, arrays), mask
 

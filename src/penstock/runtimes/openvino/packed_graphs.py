@@ -24,13 +24,13 @@ _GRAPHS_MAX: Final = 12
 #: After so many questions for the layout, some two for a batch, it is looked for
 _ASKED_MIN: Final = 64
 _NEVER: Final = -1
-#: A graph that is larger than needed by more steps takes longer than padding does
-_STEPS_MAX: Final = 2
+#: A model is packed if so many graphs have room: those that can stand in for all
+_GRAPHS_MIN: Final = 6
 
 
 def packs(size: int, limit: int) -> bool:
     """Whether there is room for packed graphs of a model whose graphs take `size` each."""
-    return size * _GRAPHS_MAX // 2 <= limit
+    return size * _GRAPHS_MIN <= limit
 
 
 class PackedGraphs:
@@ -96,13 +96,14 @@ class PackedGraphs:
         size. None: pad the texts."""
         layout = self._layout
         assert layout is not None, "ask for the layout first"
-        run = self._graphs.take(layout.shape(placed.rows, placed.width, self._texts_max))
-        for _ in range(_STEPS_MAX):
-            if run is not None or not placed.enlarge():
-                break
-            shape = layout.shape(placed.rows, placed.width, self._texts_max)
+        run = self._graphs.take(layout.shape(placed.size, self._texts_max))
+        for size in placed.larger() if run is None else ():
+            shape = layout.shape(size, self._texts_max)
             if self._graphs.has(shape):
                 run = self._graphs.take(shape)
+            if run is not None:
+                placed.size = size
+                break
         return run
 
     def inputs(
@@ -122,6 +123,11 @@ class PackedGraphs:
         """A run's outputs, one row per text."""
         assert self._layout is not None, "ask for the layout first"
         return placed.outputs(self._layout, outputs)
+
+    def mask(self, placed: PlacedTexts) -> np.ndarray:
+        """[texts, tokens]: 1 for the tokens of each text; no tokens where no output has any."""
+        assert self._layout is not None, "ask for the layout first"
+        return placed.mask(self._layout)
 
     @staticmethod
     def answer(run: NativeRun, arrays: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
@@ -172,11 +178,10 @@ class PackedGraphs:
             return None
 
     def _begin(self, layout: Layout) -> None:
-        shapes = layout.shapes(self._texts_max)[:_GRAPHS_MAX]
         needed = layout.needed_shapes(self._texts_max)
         self._layout = layout
         self._missing = list(needed)
-        self._graphs.expect([*needed, *(shape for shape in shapes if shape not in needed)])
+        self._graphs.expect(needed)  # others when they come often
 
 
 def _dtypes(layout: Layout) -> list[np.dtype[Any]]:

@@ -33,14 +33,14 @@ from typing import Any, Final
 
 import numpy as np
 
+from penstock.core.batching.packed_sizes import ROW_TOKENS
 from penstock.runtimes.packed_rows import (
     FIRST,
     MASK,
     POSITIONS,
-    ROW_TOKENS,
     TEXTS,
     Layout,
-    place,
+    placed_texts,
 )
 
 _IDS: Final = "input_ids"
@@ -85,7 +85,7 @@ def verify(source: Any, made: PackedModel, config: Mapping[str, Any]) -> None:
         numbers.integers(_NO_PADDING, _most(source, _IDS, _IDS_MAX), length).tolist()
         for length in _TRIED_LENGTHS
     ]
-    placed = place([len(text) for text in texts])
+    placed = placed_texts([len(text) for text in texts])
     assert placed is not None, "short texts have places"
     types = [
         [at * _most(source, _TYPES, 2) // len(text) for at in range(len(text))] for text in texts
