@@ -74,12 +74,9 @@ class Endpoint:
     batching: bool = True
 
 
-ENDPOINTS = (
-    Endpoint(ONE),
-    Endpoint(UNBATCHED, batching=False),
-    Endpoint(LOR, copies=4),
-    Endpoint(RANDOM, copies=4, routing="RANDOM"),
-)
+#: One part after the other: figures of one copy are not those of one with eight idle neighbours.
+ONE_COPY = (Endpoint(ONE), Endpoint(UNBATCHED, batching=False))
+FOUR_COPIES = (Endpoint(LOR, copies=4), Endpoint(RANDOM, copies=4, routing="RANDOM"))
 
 
 def main(arguments: list[str]) -> None:
@@ -93,34 +90,48 @@ def main(arguments: list[str]) -> None:
         penstock_up() as base_url, bare_loop() as bare_url, inline() as inline_url,
         unbatched_artifact() as single,
     ):  # fmt: skip
-        for endpoint in ENDPOINTS:
-            deploy(
-                base_url,
-                endpoint.name,
-                ARTIFACT if endpoint.batching else single,
-                copies=endpoint.copies,
-                routing={"RoutingStrategy": endpoint.routing},
-            )
-        run.urls = {each.name: invocations(base_url, each.name) for each in ENDPOINTS}
         run.foreground = foreground()
-        description = detect.detect(ARTIFACT).description
-        for url in run.urls.values():
-            wait_answer(url, BODIES[0].encode(), timeout_s=30)
-            check_answers(url, description)
-            run.warm_up(url)
-        for seed in run.seeds:
-            run.one_copy(base_url, bare_url, seed)
-            run.four_copies(seed)
-            print(f"round {seed}: {run.latest()}", flush=True)
-        with OthersLoad() as others:
-            run.climb([ONE], run.median("rps"))
-            run.climb([LOR, RANDOM], run.median("lor_rps"))
-        for seed in run.seeds:
-            within = run.within(ONE, DECIDES) or run.median("rps") / STEPS
-            run.keep_figures("at_60_of_level", run.poisson(ONE, LOAD * within, seed))
-            run.lone(inline_url)
-            run.fresh(base_url, within / 2, seed)
-    report(run, options, climb_others_cores=round(others.cores, 2))
+        with endpoints(run, base_url, single, ONE_COPY):
+            for seed in run.seeds:
+                run.one_copy(base_url, bare_url, seed)
+                print(f"round {seed}: {run.latest()}", flush=True)
+            with OthersLoad() as others:
+                run.climb([ONE], run.median("rps"))
+            for seed in run.seeds:
+                within = run.within(ONE, DECIDES) or run.median("rps") / STEPS
+                run.keep_figures("at_60_of_level", run.poisson(ONE, LOAD * within, seed))
+                run.lone(inline_url)
+                run.fresh(base_url, within / 2, seed)
+        with endpoints(run, base_url, single, FOUR_COPIES):
+            for seed in run.seeds:
+                run.four_copies(seed)
+                print(f"round {seed}: {run.latest()}", flush=True)
+            with OthersLoad() as others_of_four:
+                run.climb([LOR, RANDOM], run.median("lor_rps"))
+    others_cores = round(max(others.cores, others_of_four.cores), 2)
+    report(run, options, climb_others_cores=others_cores)
+
+
+@contextlib.contextmanager
+def endpoints(run: Run, base_url: str, single: Path, parts: Sequence[Endpoint]) -> Iterator[None]:
+    """Serves these alone, warm and checked."""
+    for endpoint in parts:
+        deploy(
+            base_url,
+            endpoint.name,
+            ARTIFACT if endpoint.batching else single,
+            copies=endpoint.copies,
+            routing={"RoutingStrategy": endpoint.routing},
+        )
+    description = detect.detect(ARTIFACT).description
+    for endpoint in parts:
+        url = run.urls[endpoint.name] = invocations(base_url, endpoint.name)
+        wait_answer(url, BODIES[0].encode(), timeout_s=30)
+        check_answers(url, description)
+        run.warm_up(url)
+    yield
+    for endpoint in parts:
+        delete(base_url, endpoint.name)
 
 
 class Run:
@@ -278,7 +289,8 @@ class Run:
             ("at_60_others_cores", ".2f"), ("lor_at_60_p99_ms", ".1f"),
             ("random_at_60_p99_ms", ".1f"),
         )  # fmt: skip
-        return ", ".join(f"{name} {self.samples[name][-1]:{form}}" for name, form in shown)
+        seen = ((name, form, self.samples[name]) for name, form in shown)
+        return ", ".join(f"{name} {values[-1]:{form}}" for name, form, values in seen if values)
 
 
 def report(run: Run, options: argparse.Namespace, **details: Any) -> None:
