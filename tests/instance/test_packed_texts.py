@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -153,7 +154,7 @@ def test_what_does_not_fit_a_row_is_padded_as_before(
 def test_a_model_that_can_not_be_packed_keeps_its_padded_graphs(
     tmp_path: Path, made: list[Served]
 ) -> None:
-    """It takes no mask. What was found out is not asked again."""
+    """It takes no mask. What was found out is said, and is not asked again."""
     folder = model_files.embedder(tmp_path / "m")
     model = served(made, folder, tmp_path / "cache")
     for _ in range(70):
@@ -162,9 +163,12 @@ def test_a_model_that_can_not_be_packed_keeps_its_padded_graphs(
     assert not model.packs
     layouts = list((tmp_path / "cache").rglob("layout.json"))
     assert len(layouts) == 1
-    assert "refused" in layouts[0].read_text()
+    why = json.loads(layouts[0].read_text())["refused"]
+    assert why == "its inputs are input_ids"
+    assert model.engine.explain() == {"texts": "padded", "packing_refused": why}
     assert model.runtime.native_run(((1, 2),)) is not None
     again = served(made, folder, tmp_path / "cache")
+    assert again.engine.explain() == {"texts": "padded", "packing_refused": why}
     written = layouts[0].stat().st_mtime_ns
     for _ in range(70):
         again.scores("a b")

@@ -16,6 +16,7 @@ from penstock.runtimes.packed_rows import (
     layout_bytes,
     layout_of,
     placed_texts,
+    refusal_of,
 )
 
 LAYOUT = Layout(
@@ -98,10 +99,18 @@ def test_a_size_is_the_shape_of_a_graphs_inputs() -> None:
 
 def test_a_layout_is_kept_with_the_graphs() -> None:
     assert layout_of(layout_bytes(LAYOUT, "")) == LAYOUT
-    assert layout_of(layout_bytes(None, "pooling within the graph")) is None
+    assert refusal_of(layout_bytes(LAYOUT, "")) == ""
+    refused = layout_bytes(None, "pooling within the graph")
+    assert layout_of(refused) is None
+    assert refusal_of(refused) == "pooling within the graph"
 
 
 @pytest.mark.parametrize("broken", [b"", b"{}", b'{"layout": {"inputs": []}}', b"[]"])
 def test_a_broken_layout_is_none(broken: bytes) -> None:
     with pytest.raises(ValueError, match=r"\w"):
         layout_of(broken)
+
+
+def test_a_broken_refusal_says_so() -> None:
+    with pytest.raises(ValueError, match="refused"):
+        refusal_of(b"{}")

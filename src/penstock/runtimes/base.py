@@ -268,6 +268,10 @@ class PackedTexts(Protocol):
     def layout(self) -> Layout | None:
         """None: texts are padded, as yet or for ever."""
 
+    @property
+    def refused(self) -> str:
+        """Why they are padded for ever; "" where that is not known, or not so."""
+
     def take(self, placed: PlacedTexts) -> NativeRun | None:
         """A run, to be given back; `placed` gets its size. None: pad these texts."""
 

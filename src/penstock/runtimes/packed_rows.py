@@ -62,6 +62,14 @@ def layout_of(content: bytes) -> Layout | None:
         raise ValueError(str(error)) from None
 
 
+def refusal_of(content: bytes) -> str:
+    """Why a model has no layout; "" where it has one. Raises ValueError as `layout_of` does."""
+    try:
+        return str(orjson.loads(content)["refused"])
+    except (KeyError, TypeError) as error:
+        raise ValueError(str(error)) from None
+
+
 class PlacedTexts:
     """A batch's texts in a graph of `size`, which may be set to one of the larger sizes of their
     placement."""

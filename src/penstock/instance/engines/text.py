@@ -257,9 +257,13 @@ class TextEngine:
         return decoded, rows, longest
 
     def explain(self) -> dict[str, Any]:
-        """How the texts of a batch lie: beside one another, or each padded to the longest."""
-        packed = self._packs is not None and self._packs.layout is not None
-        return {"texts": "packed" if packed else "padded"}
+        """How the texts of a batch lie: beside one another, or each padded to the longest, and why
+        if its graph is the reason."""
+        packs = self._packs
+        if packs is not None and packs.layout is not None:
+            return {"texts": "packed"}
+        refused = packs.refused if packs is not None else ""
+        return {"texts": "padded"} | ({"packing_refused": refused} if refused else {})
 
     # Rows of large data sets
 

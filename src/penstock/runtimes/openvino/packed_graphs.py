@@ -17,7 +17,7 @@ from penstock.runtimes.base import NativeRun
 from penstock.runtimes.openvino.fixed_graphs import FixedRun, answer
 from penstock.runtimes.openvino.shape_blobs import ShapeBlobs
 from penstock.runtimes.openvino.shapes import ShapeGraphs
-from penstock.runtimes.packed_rows import Layout, PlacedTexts, layout_of
+from penstock.runtimes.packed_rows import Layout, PlacedTexts, layout_of, refusal_of
 
 #: Of the sizes that a batch of a few dozen texts has
 _GRAPHS_MAX: Final = 12
@@ -55,6 +55,7 @@ class PackedGraphs:
         self._texts_max = texts_max
         self._known = known
         self._layout: Layout | None = None
+        self._refused = ""
         #: Shapes without which nothing is packed; None: not known, or refused
         self._missing: list[Shape] | None = None
         self._asked = 0
@@ -68,6 +69,7 @@ class PackedGraphs:
             known()
         elif written is not None:
             self._asked = _NEVER
+            self._refused = _refusal(written)
         self._graphs = ShapeGraphs(
             blobs,
             lanes=lanes,
@@ -90,6 +92,11 @@ class PackedGraphs:
         while missing and self._graphs.is_made(missing[-1]):
             missing.pop()
         return None if missing else self._layout
+
+    @property
+    def refused(self) -> str:
+        """Why texts are padded for ever; "" where that is not known, or not so."""
+        return self._refused
 
     def take(self, placed: PlacedTexts) -> FixedRun | None:
         """A run of the smallest graph that there is, to be given back; `placed` is enlarged to its
@@ -162,8 +169,10 @@ class PackedGraphs:
     def _learn(self) -> None:
         if self._blobs.layout() is None and not self._graphs.lay_out():
             return  # it is closed, or nothing can be compiled here
-        layout = self._read(self._blobs.layout())
+        written = self._blobs.layout()
+        layout = self._read(written)
         if layout is None:
+            self._refused = _refusal(written)
             self._graphs.close()
             return
         self._blobs.take_inputs(_dtypes(layout))
@@ -182,6 +191,13 @@ class PackedGraphs:
         self._layout = layout
         self._missing = list(needed)
         self._graphs.expect(needed)  # others when they come often
+
+
+def _refusal(content: bytes | None) -> str:
+    try:
+        return refusal_of(content) if content is not None else ""
+    except ValueError:
+        return "its layout in the cache can't be read"
 
 
 def _dtypes(layout: Layout) -> list[np.dtype[Any]]:
