@@ -224,7 +224,7 @@ def test_what_one_request_said_is_not_the_next_ones() -> None:
     assert (plain.method, plain.content_type, plain.accept, plain.body, plain.headers) == (
         b"GET", None, None, b"", [(b"Host", b"x")],
     )  # fmt: skip
-    assert (full.number, plain.number, full.keep_alive) == (1, 2, True)
+    assert (full.number, plain.number, full.connection_line) == (1, 2, b"")
 
 
 def test_requests_get_the_moment_of_the_read_that_ended_them() -> None:
@@ -361,7 +361,7 @@ def test_an_upgrade_keeps_all_else_that_its_head_says() -> None:
         (b"Host", b"x"), (b"Content-Type", b"a/b"), (b"Content-Length", b"4"),
         (b"Connection", b"close"),
     ]  # fmt: skip
-    assert (call.number, call.keep_alive) == (1, False)
+    assert (call.number, call.connection_line) == (1, b"connection: close\r\n")
 
 
 # Who is let in

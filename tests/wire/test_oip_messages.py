@@ -97,12 +97,6 @@ def test_the_repository_goes_over_the_wire_as_the_protocol_says() -> None:
     )
 
 
-def test_data_types_of_model_configurations() -> None:
-    assert oip_messages.DATA_TYPE_NUMBERS["FP32"] == 11
-    assert oip_messages.DATA_TYPE_NUMBERS["BYTES"] == 13
-    assert oip_messages.DATA_TYPE_NUMBERS["BF16"] == 14
-
-
 def test_the_service_has_the_methods_that_clients_call() -> None:
     request, response = oip_messages.method_classes("ModelInfer")
     assert request is oip_messages.ModelInferRequest

@@ -199,13 +199,6 @@ ModelInferResponse: Final = MESSAGES["ModelInferResponse"]
 ModelStreamInferResponse: Final = MESSAGES["ModelStreamInferResponse"]
 InferParameter: Final = MESSAGES["InferParameter"]
 
-#: Open Inference Protocol dtype -> number in the `DataType` enum of model configurations
-DATA_TYPE_NUMBERS: Final = {
-    name.removeprefix("TYPE_").replace("STRING", "BYTES"): number
-    for number, name in enumerate(model_config_fields.ENUMS["DataType"].split())
-    if number
-}
-
 
 def method_classes(method: str) -> tuple[Any, Any]:
     """Request and response class of a method of the service."""

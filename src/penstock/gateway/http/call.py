@@ -294,7 +294,3 @@ class Call(Invocation):
         """Disconnects the client: the only way to report an error once an answer has begun."""
         if self.connection is not None:
             self.connection.abort()
-
-    @property
-    def keep_alive(self) -> bool:
-        return self.connection_line != b"connection: close\r\n"
