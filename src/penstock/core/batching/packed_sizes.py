@@ -77,13 +77,10 @@ class Placement:
 def place(lengths: Sequence[int]) -> Placement | None:
     """Where the texts lie in the smallest size that holds them; None: one is empty, or longer than
     a row, or all are more than any size holds. `lengths`: tokens of each text, one text or more."""
-    longest = max(lengths)
-    if min(lengths) < 1 or longest > ROW_TOKENS:
+    if min(lengths) < 1 or max(lengths) > ROW_TOKENS:
         return None
     order: list[int] | None = None
     for size in SIZES[bisect_left(_TOKENS, sum(lengths)) :]:
-        if size.width < longest:
-            continue
         if size.rows == 1:
             places, end = [], 0
             for length in lengths:
