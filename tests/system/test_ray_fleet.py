@@ -250,6 +250,13 @@ def test_a_signal_is_ours_at_every_moment_of_a_connection(cluster: RayCluster) -
     assert int(told) >= sent // 2, "signals of the same kind that wait are one"
 
 
+def test_a_call_of_a_client_that_gave_up_fails_as_one_of_a_cluster_that_is_gone() -> None:
+    """Ray raises a plain `Exception` then, in the middle of a server's end, too."""
+    command = [str(python_of("ray")), str(SCRIPTS / "ray_given_up.py")]
+    told = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    assert (told.stdout.strip(), told.returncode) == ("ConnectionError", 0), told.stderr
+
+
 def test_a_server_that_is_told_to_end_while_its_cluster_goes_away_ends(tmp_path: Path) -> None:
     """Ray's client tries for half a minute to get back to a head that is gone, and no call of it
     starts a cluster of its own on the server's machine, as Ray's calls do by themselves."""

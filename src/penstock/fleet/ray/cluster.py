@@ -33,6 +33,8 @@ Json = dict[str, Any]
 
 #: What a call raises when the cluster, a node or an actor is the cause.
 CALL_FAILED: Final = (RayError, TimeoutError, ConnectionError)
+#: Ray's client says so, in an error of no class of its own, once it has given up its connection.
+_GIVEN_UP: Final = "Ray Client is not connected"
 #: Each may block for as long as a wait for room takes; many instances may wait at once.
 _THREADS: Final = 32
 _AUTOSCALER_S_MAX: Final = 30.0
@@ -117,7 +119,12 @@ class Cluster:
         return answer
 
     async def _in_thread(self, call: Callable[..., Any], *args: Any) -> Any:
-        return await asyncio.get_running_loop().run_in_executor(self._threads, call, *args)
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._threads, call, *args)
+        except Exception as error:
+            if type(error) is Exception and _GIVEN_UP in str(error):
+                raise ConnectionError(str(error)) from error
+            raise
 
 
 def is_dead(error: BaseException) -> bool:
