@@ -12,12 +12,14 @@ from pathlib import Path
 import pytest
 from tests.kit import model_files
 from tests.kit.environments import python_of
+from tests.kit.polling import until
 
 from penstock.artifacts.detection.detect import detect
 from penstock.errors import ModelError, PenstockError
 from penstock.runtimes.base import LoadContext, Payload, PayloadReply, PayloadRuntime
+from penstock.runtimes.foreign import server as foreign_server
 from penstock.runtimes.foreign.runtime import INVOCATIONS
-from penstock.runtimes.foreign.server import free_port
+from penstock.runtimes.foreign.server import ForeignServer, free_port
 from penstock.runtimes.loader import load_payload_runtime
 from penstock.wire.frames import RequestMeta, encode_request_meta
 
@@ -106,6 +108,33 @@ async def test_a_path_of_health_that_is_not_there_ends_the_start(tmp_path: Path)
         "health-refused", "e/v: /ping answered 404",
     )  # fmt: skip
     assert "health: /health" in caught.value.hint
+
+
+async def test_the_reason_does_not_wait_for_an_end_that_takes_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else whoever loads it gives up first, and tells no reason."""
+    folder = tmp_path / "m"
+    folder.mkdir()
+    (folder / "serve.py").write_text("import time\ntime.sleep(600)\n")
+    model_files.describe(folder, runtime="process", command=[sys.executable, "serve.py"])
+    may_end = asyncio.Event()
+    ends: list[ForeignServer] = []
+    close = ForeignServer.close
+
+    async def closes_late(self: ForeignServer) -> None:
+        await may_end.wait()
+        await close(self)
+        ends.append(self)
+
+    monkeypatch.setattr(ForeignServer, "close", closes_late)
+    monkeypatch.setattr(foreign_server, "_END_S_MAX", 0.05)
+    with pytest.raises(ModelError, match=r"/ping .* was not 200 within 1 s; nobody listens"):
+        async with running(context(folder, [], timeout_s=1.0)):
+            pass
+    assert ends == []
+    may_end.set()
+    await until(lambda: ends, "its end", 30)
 
 
 async def test_a_server_with_a_port_of_its_own_is_told_where_it_listens(tmp_path: Path) -> None:

@@ -38,6 +38,9 @@ PING: Final = "/ping"
 _PING_TIMEOUT_S = 2.0  #: as in AWS
 _SAID_BYTES_MAX: Final = 100  #: of an answer to that, what people are told
 _TERM_GRACE_S = 5.0
+#: For the end of what did not get ready in time, before the reason is told all the same: on a busy
+#: machine a dozen containers that end together take longer, and whoever loads them gives up.
+_END_S_MAX: Final = 6.0
 #: s after the start from which sockets are looked at: sooner it is mostly still loading.
 _SOCKETS_AFTER_S: Final = 1.0
 #: Addresses on which a server is reached by 127.0.0.1.
@@ -122,6 +125,7 @@ class ForeignServer(WatchedProcess):
         self._name = context.copy_name
         self._on_gone = gone
         self._healthy = False
+        self._ending: asyncio.Task[None] | None = None  #: of what did not get ready in time
         self._seen = HealthObserved()  #: the last look while it starts
         self.path = context.description.health or PING
 
@@ -148,13 +152,15 @@ class ForeignServer(WatchedProcess):
 
     async def _begin(self, program: str, began: float) -> None:
         """Waits until what was spawned is healthy. Its time counts from `began`, when its start was
-        asked for: whoever loads it counts from there. Raises ModelError; then it has ended."""
+        asked for: whoever loads it counts from there. Raises ModelError; then it has ended, or
+        ends."""
         timeout_s = self._context.startup_timeout_s
         try:
             left_s = began + timeout_s - self._loop.time()
             await asyncio.wait_for(self._until_healthy(program), max(0.0, left_s))
         except TimeoutError:
-            await shielded(self.close())
+            self._ending = asyncio.create_task(self.close())
+            await shielded(asyncio.wait({self._ending}, timeout=_END_S_MAX))
             raise ModelError(
                 "load-timeout",
                 f"{self._name}: {self.path} on port {self.port} was not 200 within {timeout_s:g} s;"
