@@ -336,9 +336,8 @@ def asked_of(
         return AccessRequest(grants.READ_METRICS)
     if raw_path.startswith(_ADMIN_ENDPOINTS):
         name, _, rest = raw_path[len(_ADMIN_ENDPOINTS) :].partition(b"/")
-        changes = grants.CHANGE_ROLLOUT if _is_rollout(rest) else grants.LOAD_TARGET_MODEL
         reads = method in ("GET", "HEAD")
-        return AccessRequest(grants.READ_STATUS if reads else changes, _text(name))
+        return AccessRequest(grants.READ_STATUS if reads else _endpoint_change(rest), _text(name))
     if raw_path.startswith(_ADMIN):
         reads = method in ("GET", "HEAD")
         return AccessRequest(grants.READ_STATUS if reads else grants.CHANGE_SCHEDULES)
@@ -348,8 +347,14 @@ def asked_of(
     return AccessRequest(grants.UNKNOWN)
 
 
-def _is_rollout(rest: bytes) -> bool:
-    return rest == b"rollout" or rest.startswith(b"rollout/")
+def _endpoint_change(rest: bytes) -> str:
+    """What a POST below an endpoint's path of the admin API changes."""
+    of_model = rest.startswith(b"models/")
+    if of_model and rest.endswith(b"/rollout"):
+        return grants.BEGIN_ROLLOUT
+    if rest.startswith(b"rollout") or (of_model and rest.split(b"/")[-2] == b"rollout"):
+        return grants.CHANGE_ROLLOUT
+    return grants.LOAD_TARGET_MODEL
 
 
 def endpoint_in(

@@ -306,12 +306,14 @@ class ControlPlane:
         """s since the epoch."""
         return self._clock.wall()
 
-    def last_agreement(self, endpoint: str) -> tuple[AgreementSpec, AgreementCounts] | None:
+    def last_agreement(
+        self, endpoint: str, target: str = ""
+    ) -> tuple[AgreementSpec, AgreementCounts] | None:
         """What the endpoint's latest rollout with an agreement is or was held to, and what was
-        found; None: there was none since this server began."""
+        found; None: there was none since this server began. `target`: of this target model."""
         if self._reconciler is None:
             return None
-        return self._reconciler.last_agreement(endpoint)
+        return self._reconciler.last_agreement(endpoint, target)
 
     def instances(self, endpoint: str) -> list[InstanceView]:
         """The endpoint's instances as they are now."""

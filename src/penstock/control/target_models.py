@@ -266,13 +266,22 @@ class TargetModels:
         nothing. Raises CallerError (`target-model-not-found`) before anything is pinned."""
         found = self._found(endpoint)
         self._checked(found, model)
-        if pinned and found.sources:
-            there = await asyncio.gather(*(self._artifact(one, model) for one in found.sources))
-            if all(one["state"] == "missing" for one in there):
-                raise not_found(model)
+        if pinned:
+            await self._require(found, model)
         async with self._record.telling:
             await self._record.pin(found.endpoint, model, pinned)
             await self._everywhere(endpoint, model, 0.0, pin=model, pinned=pinned)
+
+    async def require(self, endpoint: str, model: str) -> None:
+        """Raises CallerError (`target-model-not-found`) where no prefix has the model."""
+        found = self._found(endpoint)
+        self._checked(found, model)
+        await self._require(found, model)
+
+    async def _require(self, found: MultiModel, model: str) -> None:
+        there = await asyncio.gather(*(self._artifact(one, model) for one in found.sources))
+        if there and all(one["state"] == "missing" for one in there):
+            raise not_found(model)
 
     async def explain(self, endpoint: str, model: str) -> dict[str, Any]:
         """Whether the model exists at the prefix, and for each host why it is loaded there or not,

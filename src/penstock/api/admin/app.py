@@ -1,7 +1,7 @@
 """The admin API: what operators need and AWS has no call for, as JSON.
 
 It is read-only, except for target models (`target_models.py`), schedules (`schedules.py`) and
-rollouts (`rollouts.py`).
+rollouts (`rollouts.py`, `target_rollouts.py`).
 
 GET /admin/copies                          every copy: its instance, state and load
 GET /admin/gateways                        processes that share the ports; none: one serves alone
@@ -42,7 +42,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.routing import Route
 
-from penstock.api.admin import rollouts, schedules, target_models
+from penstock.api.admin import rollouts, schedules, target_models, target_rollouts
 from penstock.api.admin.answers import answered, limit_of, lines_of, whole_number
 from penstock.api.admin.deploying import deploying
 from penstock.api.admin.logs import since, tails_and_cursor
@@ -116,6 +116,7 @@ def routes(services: AdminServices) -> list[Route]:
     }
     return [
         *(Route(path, answered(page)) for path, page in found.items()),
+        *target_rollouts.routes(services.plane, services.target_models),
         *target_models.routes(services.target_models),
         *schedules.routes(services.schedules, services.key_of),
         *rollouts.routes(services.plane),

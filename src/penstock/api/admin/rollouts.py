@@ -23,7 +23,7 @@ from penstock.control.plane import ControlPlane
 from penstock.control.store.records import EndpointRecord
 from penstock.control.store.store import Store
 from penstock.core.deployment.deployment import DeploymentSpec
-from penstock.core.rollout.agreement import judge
+from penstock.core.rollout.agreement import AgreementCounts, AgreementSpec, judge
 from penstock.core.rollout.policy import ORDERS, RolloutPolicy
 
 _ONE: Final = "/endpoints/{name}/rollout"
@@ -68,7 +68,7 @@ class _RolloutPages:
             "new": _generation(target),
             "policy": _policy(policy, shown),
             "progress": asdict(record.progress) if target and record.progress else None,
-            "agreement": self._agreement(record.name),
+            "agreement": agreement_story(self._plane.last_agreement(record.name)),
             "failure_reason": record.failure_reason,
             "timeline": [
                 asdict(one)
@@ -77,19 +77,20 @@ class _RolloutPages:
             ],
         }
 
-    def _agreement(self, endpoint: str) -> dict[str, Any] | None:
-        found = self._plane.last_agreement(endpoint)
-        if found is None:
-            return None
-        spec, counts = found
-        verdict = judge(spec, counts)
-        return {
-            "held_to": asdict(spec),
-            "pairs": asdict(counts),
-            "verdict": verdict.verdict,
-            "why": verdict.why,
-            "tests": [one.snapshot() for one in verdict.tests],
-        }
+
+def agreement_story(found: tuple[AgreementSpec, AgreementCounts] | None) -> dict[str, Any] | None:
+    """What answers are held to, what was found, and what that says."""
+    if found is None:
+        return None
+    spec, counts = found
+    verdict = judge(spec, counts)
+    return {
+        "held_to": asdict(spec),
+        "pairs": asdict(counts),
+        "verdict": verdict.verdict,
+        "why": verdict.why,
+        "tests": [one.snapshot() for one in verdict.tests],
+    }
 
 
 def _generation(deployment: DeploymentSpec | None) -> dict[str, Any] | None:
@@ -101,7 +102,11 @@ def _generation(deployment: DeploymentSpec | None) -> dict[str, Any] | None:
 def _policy(policy: RolloutPolicy | None, shown: DeploymentSpec | None) -> dict[str, Any] | None:
     if policy is None or shown is None:
         return None
-    instances = sum(variant.instance_count for variant in shown.variants)
+    return policy_story(policy, sum(variant.instance_count for variant in shown.variants))
+
+
+def policy_story(policy: RolloutPolicy, instances: int) -> dict[str, Any]:
+    """`instances`: of the new generation."""
     return {
         "kind": policy.kind,
         "shares": list(policy.shares(instances)),

@@ -39,6 +39,7 @@ from penstock.control.store.records import (
     EndpointRecord,
     ListedResource,
     NotFound,
+    TargetRolloutUnderWay,
     UnknownVariant,
     UnreadableRecord,
 )
@@ -137,6 +138,7 @@ async def update_endpoint(context: SagemakerContext, params: Members) -> Members
         spec = _retaining(spec, record.shown, excluded)
         check_fits(spec)
     _check_components(record, spec)
+    _check_targets(record, spec)
     config = _deployment_config(record, params)
     policy = await rollouts.policy_of(context, config, spec)
     rollouts.check_variants(policy, record.shown, spec)
@@ -301,6 +303,27 @@ def _shadow(
         if failed := context.plane.last_failure(record.name, variant.name):
             described["VariantStatus"][0]["StatusMessage"] = failed[:1024]  # the shape's limit
     return described
+
+
+def _check_targets(record: EndpointRecord, new: DeploymentSpec) -> None:
+    """Target models that other artifacts answer for keep the prefixes where these lie."""
+    if not record.targets:
+        return
+    if moving := next((one for one in record.targets if one.incoming), None):
+        raise invalid(TargetRolloutUnderWay(record.name, moving.target, moving.incoming).message)
+    moved = [one for one in record.targets if one.serves != one.target]
+    if moved and _prefixes(record.shown) != _prefixes(new):
+        raise invalid(
+            f"Target model {moved[0].target!r} of endpoint {record.name!r} is answered by artifact"
+            f" {moved[0].serves!r}, and {new.config_name!r} has another prefix. Give it its own"
+            f" artifact again first: penstock rollout start {record.name} --model"
+            f" {moved[0].target} --to {moved[0].target} --all-at-once"
+        )
+
+
+def _prefixes(deployment: DeploymentSpec) -> set[str]:
+    models = (one.model for one in deployment.hosted)
+    return {one.uri for one in models if one is not None and one.multi_model}
 
 
 def _check_components(record: EndpointRecord, new: DeploymentSpec) -> None:

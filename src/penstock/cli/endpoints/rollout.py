@@ -1,14 +1,18 @@
-"""`penstock rollout`: how a new generation of an endpoint takes over, and orders to it."""
+"""`penstock rollout`: how a new generation of an endpoint takes over, or another artifact of one of
+its target models, and orders to it.
+"""
 
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 from urllib.parse import quote
 
+import orjson
 import typer
 
 from penstock.cli import options
+from penstock.cli.endpoints.models import CHANGE_S_MAX
 from penstock.cli.output import note, print_json, print_table
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
@@ -16,12 +20,73 @@ app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 Endpoint = Annotated[
     str, typer.Argument(help="Name of the endpoint.", autocompletion=options.endpoint_names)
 ]
+Model = Annotated[
+    str, typer.Option("--model", help="Of this target model of a multi-model endpoint.")
+]
+_CANARY, _LINEAR, _AT_ONCE = "CANARY", "LINEAR", "ALL_AT_ONCE"
+_PERCENT: Final = 10
+
+
+@options.command(app, "start")
+def start(
+    name: Endpoint,
+    model: Annotated[str, typer.Option("--model", help="The target model that callers name.")],
+    to: Annotated[
+        str, typer.Option("--to", help="The artifact that is to answer, below the same prefix.")
+    ],
+    canary: Annotated[
+        int | None,
+        typer.Option(
+            "--canary", min=1, max=50, metavar="PERCENT", help="A part first, then the rest [10]."
+        ),
+    ] = None,
+    linear: Annotated[
+        int | None,
+        typer.Option("--linear", min=1, max=50, metavar="PERCENT", help="One part after another."),
+    ] = None,
+    all_at_once: Annotated[
+        bool, typer.Option("--all-at-once", help="All requests at once.")
+    ] = False,
+    wait: Annotated[
+        float, typer.Option("--wait", min=0.0, metavar="S", help="Seconds after each part [300].")
+    ] = 300.0,
+    give_up: Annotated[
+        float, typer.Option("--give-up", min=0.0, metavar="S", help="Go back after so long.")
+    ] = 0.0,
+    agreement: Annotated[
+        str, typer.Option("--agreement", help="Compare answers: 'scores tolerance=0.01'.")
+    ] = "",
+    alarm: Annotated[
+        list[str] | None, typer.Option("--alarm", help="Go back when this one is in ALARM.")
+    ] = None,
+    server: options.ServerOptions = options.SERVER,
+) -> None:
+    """Give a target model another artifact, a part of its requests at a time.
+
+    The artifact is loaded first: one that can't be changes nothing.
+    """
+    given = [canary is not None, linear is not None, all_at_once]
+    if sum(given) > 1:
+        raise typer.BadParameter("give one of --canary, --linear and --all-at-once")
+    kind = _AT_ONCE if all_at_once else _LINEAR if linear is not None else _CANARY
+    wanted = {
+        "artifact": to,
+        "kind": kind,
+        "percent": linear or canary or _PERCENT,
+        "wait_s": 0.0 if all_at_once else wait,
+        "execution_s_max": give_up,
+        "alarms": alarm or [],
+        "agreement": agreement,
+    }
+    client = server.client(timeout_s=CHANGE_S_MAX)
+    client.admin(_path(name, model), method="POST", body=orjson.dumps(wanted))
+    note(f"rollout of {name}:{model} to {to}: begun")
 
 
 @options.command(app, "show")
-def show(name: Endpoint, server: options.ReportOptions = options.REPORT) -> None:
+def show(name: Endpoint, model: Model = "", server: options.ReportOptions = options.REPORT) -> None:
     """Show how far a rollout is, and what comparisons of answers say."""
-    story = server.client().admin(_path(name))
+    story = server.client().admin(_path(name, model))
     if server.json_:
         print_json(story)
         return
@@ -35,9 +100,11 @@ def show(name: Endpoint, server: options.ReportOptions = options.REPORT) -> None
 
 
 @options.command(app, "explain")
-def explain(name: Endpoint, server: options.ReportOptions = options.REPORT) -> None:
+def explain(
+    name: Endpoint, model: Model = "", server: options.ReportOptions = options.REPORT
+) -> None:
     """Explain a rollout: each step with its time, its reason and its numbers."""
-    story = server.client().admin(_path(name))
+    story = server.client().admin(_path(name, model))
     if server.json_:
         print_json(story["timeline"])
         return
@@ -51,37 +118,48 @@ def explain(name: Endpoint, server: options.ReportOptions = options.REPORT) -> N
 
 
 @options.command(app, "pause")
-def pause(name: Endpoint, server: options.ServerOptions = options.SERVER) -> None:
+def pause(
+    name: Endpoint, model: Model = "", server: options.ServerOptions = options.SERVER
+) -> None:
     """Take no further step until it is resumed. Alarms and comparisons may still send it back."""
-    _order(name, "pause", server)
+    _order(name, model, "pause", server)
 
 
 @options.command(app, "resume")
-def resume(name: Endpoint, server: options.ServerOptions = options.SERVER) -> None:
+def resume(
+    name: Endpoint, model: Model = "", server: options.ServerOptions = options.SERVER
+) -> None:
     """Go on as the policy says."""
-    _order(name, "resume", server)
+    _order(name, model, "resume", server)
 
 
 @options.command(app, "promote")
-def promote(name: Endpoint, server: options.ServerOptions = options.SERVER) -> None:
+def promote(
+    name: Endpoint, model: Model = "", server: options.ServerOptions = options.SERVER
+) -> None:
     """Give the new generation everything, without further waits."""
-    _order(name, "promote", server)
+    _order(name, model, "promote", server)
 
 
 @options.command(app, "abort")
-def abort(name: Endpoint, server: options.ServerOptions = options.SERVER) -> None:
+def abort(
+    name: Endpoint, model: Model = "", server: options.ServerOptions = options.SERVER
+) -> None:
     """Go back to the old generation."""
-    _order(name, "abort", server)
+    _order(name, model, "abort", server)
 
 
-def _order(name: str, order: str, server: options.ServerOptions) -> None:
-    story = server.client().admin(f"{_path(name)}/{order}", method="POST")
-    new = story["new"]
-    note(f"rollout of {name} to {new['config'] if new else '?'}: {order} is ordered")
+def _order(name: str, model: str, order: str, server: options.ServerOptions) -> None:
+    story = server.client().admin(f"{_path(name, model)}/{order}", method="POST")
+    new = story["new"] or {}
+    what = f"{name}:{model}" if model else name
+    to = new.get("artifact") or new.get("config", "?")
+    note(f"rollout of {what} to {to}: {order} is ordered")
 
 
-def _path(name: str) -> str:
-    return f"/endpoints/{quote(name, safe='')}/rollout"
+def _path(name: str, model: str = "") -> str:
+    of_model = f"/models/{quote(model, safe='')}" if model else ""
+    return f"/endpoints/{quote(name, safe='')}{of_model}/rollout"
 
 
 def _rows(story: dict[str, Any]) -> list[tuple[str, object]]:
@@ -89,7 +167,8 @@ def _rows(story: dict[str, Any]) -> list[tuple[str, object]]:
     rows: list[tuple[str, object]] = [("status", story["status"])]
     for which in ("old", "new"):
         if one := story[which]:
-            rows.append((which, f"{one['config']} (generation {one['generation']})"))
+            of = one.get("artifact") or f"{one['config']} (generation {one['generation']})"
+            rows.append((which, of))
     if policy is not None:
         steps = ", ".join(f"{share:.0%}" for share in policy["shares"])
         rows.append(("policy", f"{policy['kind']}: {steps}; each bakes {policy['wait_s']:g} s"))

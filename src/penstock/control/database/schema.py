@@ -27,7 +27,7 @@ from sqlalchemy import (
 
 #: The version of the tables. Each change of a table increments it and adds a migration from the
 #: version before in `control/migrations/versions/`. A newer database is refused.
-SCHEMA_VERSION: Final = 7
+SCHEMA_VERSION: Final = 8
 
 metadata: Final = MetaData()
 
@@ -106,6 +106,16 @@ target_model_pins = Table(
     metadata,
     Column("endpoint_key", String(128), primary_key=True),
     Column("model", String(1024), primary_key=True),
+)
+
+#: Which artifacts answer for target models of multi-model endpoints, where it is not simply the one
+#: of the same name.
+served_targets = Table(
+    "served_targets",
+    metadata,
+    Column("endpoint_key", String(128), primary_key=True),
+    Column("target", String(1024), primary_key=True),
+    Column("served", Text, nullable=False),  #: JSON of a ServedTarget
 )
 
 #: Crashes of instances of multi-model endpoints, with the target models that were at work.

@@ -35,6 +35,7 @@ from penstock.core.deployment.endpoint_state import (
     SetComponent,
     SetRollout,
     SetStatus,
+    SetTarget,
     StartInstance,
     StopInstance,
     UnloadCopy,
@@ -207,6 +208,13 @@ def told(action: Action) -> tuple[str, str, str]:
             what = f"rollout {progress.stage}: {progress.share:.0%} of the traffic"
             of = f"generation {action.generation}"
             return what, action.reason, f"{of}: {action.why}" if action.why else of
+        case SetTarget(served=served):
+            if served.progress is None:
+                what = f"model {served.target}: answered by {served.serves}"
+                return what, action.reason, action.why
+            share = f"{served.progress.share:.0%} of the requests"
+            what = f"model {served.target} {served.progress.stage}: {share} to {served.incoming}"
+            return what, action.reason, action.why
         case SetComponent(component=component, status=status):
             return f"component {component} {status}", action.reason, action.failure_reason
         case ForgetComponent(component=component):

@@ -48,6 +48,7 @@ from penstock.core.deployment.endpoint_state import (
     SetComponent,
     SetRollout,
     SetStatus,
+    SetTarget,
     StartInstance,
     StopInstance,
     UnloadCopy,
@@ -108,8 +109,9 @@ class ReconcilerDriver:
         self._spec = spec or ReconcileSpec()
         self._alarm_states = alarm_states
         self._compared = compared
-        #: endpoint -> its latest rollout with an agreement: that, and the rollout's number
-        self._agreements: dict[str, tuple[AgreementSpec, int]] = {}
+        #: (endpoint, target model or "") -> its latest rollout with an agreement: that, and the
+        #: rollout's number
+        self._agreements: dict[tuple[str, str], tuple[AgreementSpec, int]] = {}
         self._housekeeping = housekeeping
         self._log_dir = settings.log_dir
         self.ready_times = ReadyTimes()
@@ -285,7 +287,10 @@ class ReconcilerDriver:
             decision = decide(
                 ledger.desired,
                 ledger.observed(
-                    self._publisher.outstanding, alarms, self.agreement(ledger.desired)
+                    self._publisher.outstanding,
+                    alarms,
+                    self.agreement(ledger.desired),
+                    self._target_agreements(ledger.desired),
                 ),
                 now=self._clock.monotonic(),
                 spec=self._spec,
@@ -312,6 +317,7 @@ class ReconcilerDriver:
         names = (
             *(policy.alarms if policy is not None else ()),
             *(name for target in targets for name in target.alarms),
+            *(name for one in desired.targets if one.policy for name in one.policy.alarms),
         )
         return await self._database.call(self._alarm_states, names) if names else {}
 
@@ -321,13 +327,26 @@ class ReconcilerDriver:
         if policy is None or policy.agreement is None or desired.progress is None:
             return None
         number = desired.progress.number
-        self._agreements[desired.endpoint.lower()] = policy.agreement, number
+        self._agreements[desired.endpoint.lower(), ""] = policy.agreement, number
         return AgreementCounts.of(self._compared(desired.endpoint, number))
 
-    def last_agreement(self, endpoint: str) -> tuple[AgreementSpec, AgreementCounts] | None:
+    def _target_agreements(self, desired: EndpointSpec) -> dict[str, AgreementCounts]:
+        """The same by target model, of those that are in a rollout with an agreement."""
+        found: dict[str, AgreementCounts] = {}
+        for one in desired.targets:
+            if one.policy is None or one.policy.agreement is None or one.progress is None:
+                continue
+            number = one.progress.number
+            self._agreements[desired.endpoint.lower(), one.target] = one.policy.agreement, number
+            found[one.target] = AgreementCounts.of(self._compared(desired.endpoint, number))
+        return found
+
+    def last_agreement(
+        self, endpoint: str, target: str = ""
+    ) -> tuple[AgreementSpec, AgreementCounts] | None:
         """What the latest rollout with an agreement was held to, and what was found; None: there
-        was none since this server began."""
-        found = self._agreements.get(endpoint.lower())
+        was none since this server began. `target`: of this target model."""
+        found = self._agreements.get((endpoint.lower(), target))
         if found is None:
             return None
         return found[0], AgreementCounts.of(self._compared(endpoint, found[1]))
@@ -399,6 +418,10 @@ class ReconcilerDriver:
                     Store.set_rollout, name, generation, progress, now=wall
                 )
                 self._take_record(key, ledger, record)
+            case SetTarget():
+                name = ledger.desired.endpoint
+                record = await self._database.call(Store.set_target, name, action)
+                self._take_record(key, ledger, record)
             case SetComponent():
                 await self._set_component(key, ledger, action)
             case ForgetComponent(component=component):
@@ -409,7 +432,8 @@ class ReconcilerDriver:
                 if key not in self.hosted:
                     await self._database.call(Store.finish_delete, ledger.desired.endpoint)
                 del self._ledgers[key]
-                self._agreements.pop(key, None)
+                for known in [one for one in self._agreements if one[0] == key]:
+                    del self._agreements[known]
                 self.ready_times.forget(key)
                 self.hosted.forget(key)
 

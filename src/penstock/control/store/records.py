@@ -9,6 +9,7 @@ from penstock.core.deployment.capacity_spec import ComponentSpec
 from penstock.core.deployment.deployment import DeploymentSpec
 from penstock.core.deployment.endpoint_state import EndpointSpec
 from penstock.core.deployment.served_names import TAG
+from penstock.core.deployment.served_targets import ServedTarget
 from penstock.core.request.grants import Grant
 from penstock.core.rollout.policy import RolloutProgress
 from penstock.errors import CallerError
@@ -62,6 +63,7 @@ class EndpointRecord:
     progress: RolloutProgress | None = None  #: of `target`; None: its rollout has not begun
     components: tuple[ComponentSpec, ...] = ()  #: by name
     served_names: dict[str, str] = field(default_factory=dict)  #: as its tags say
+    targets: tuple[ServedTarget, ...] = ()  #: sorted by target model
 
     @property
     def shown(self) -> DeploymentSpec:
@@ -91,6 +93,7 @@ class EndpointRecord:
             progress=self.progress,
             components=self.components,
             served_names=self.served_names,
+            targets=self.targets,
         )
 
 
@@ -225,11 +228,26 @@ class EndpointBusy(CallerError):
 class RolloutSettled(CallerError):
     """There is no rollout to which anything could be ordered."""
 
-    def __init__(self, name: str, why: str) -> None:
+    def __init__(self, name: str, why: str, *, what: str = "") -> None:
+        """`what`: of the endpoint, where it is not the whole."""
         super().__init__(
             "rollout-settled",
-            f"the rollout of endpoint {name!r} can't be changed: {why}",
+            f"the rollout of {what or f'endpoint {name!r}'} can't be changed: {why}",
             hint=f"`penstock rollout show {name}` shows what it is.",
+            status=409,
+        )
+
+
+class TargetRolloutUnderWay(CallerError):
+    """A target model has one rollout at a time, and keeps its endpoint from others."""
+
+    def __init__(self, endpoint: str, target: str, incoming: str) -> None:
+        super().__init__(
+            "target-rollout-under-way",
+            f"target model {target!r} of endpoint {endpoint!r} is being rolled out, from artifact"
+            f" {incoming!r}",
+            hint=f"`penstock rollout promote {endpoint} --model {target}` ends it there, `penstock"
+            f" rollout abort {endpoint} --model {target}` where it was.",
             status=409,
         )
 

@@ -39,6 +39,7 @@ from penstock.core.deployment import served_names
 from penstock.core.deployment.capacity_spec import ComponentRevision, ComponentSpec
 from penstock.core.deployment.deployment import DeploymentSpec
 from penstock.core.deployment.endpoint_state import DELETING, IN_SERVICE
+from penstock.core.deployment.served_targets import ServedTarget
 from penstock.core.request.grants import Grant
 from penstock.core.rollout.policy import RolloutProgress
 from penstock.metrics.item_failures import UNREADABLE, readable
@@ -186,7 +187,17 @@ def _with_deployments(db: Connection, row: RowMapping) -> EndpointRecord:
         progress=read(RolloutProgress, "progress", row["target_generation"]),
         components=components_of(db, row["key"]),
         served_names=served_names.of_tags(tags_of(db, row["arn"])),
+        targets=targets_of(db, row["key"]),
     )
+
+
+def targets_of(db: Connection, endpoint_key: str) -> tuple[ServedTarget, ...]:
+    """What answers for the target models of an endpoint, in their order."""
+    table = schema.served_targets
+    found = db.execute(
+        select(table.c.served).where(table.c.endpoint_key == endpoint_key).order_by(table.c.target)
+    )
+    return tuple(from_json(ServedTarget, text) for (text,) in found)
 
 
 def components_of(db: Connection, endpoint_key: str) -> tuple[ComponentSpec, ...]:

@@ -18,7 +18,7 @@ from sqlalchemy import Connection, Table, delete, insert, or_, select, update
 from penstock.control.database import schema
 from penstock.control.database.connection import DatabaseConnection
 from penstock.control.database.mapping import to_json, values_of
-from penstock.control.store import components, paging, rows
+from penstock.control.store import components, paging, rows, served_targets
 from penstock.control.store.records import (
     ENDPOINT,
     ENDPOINT_CONFIG,
@@ -279,7 +279,8 @@ class Store(DatabaseConnection):
                 return
             key = row["key"]
             for table in (
-                schema.deployments, schema.target_model_pins, schema.target_model_crashes
+                schema.deployments, schema.target_model_pins, schema.target_model_crashes,
+                schema.served_targets,
             ):  # fmt: skip
                 db.execute(delete(table).where(table.c.endpoint_key == key))
             components.remove_all(db, key)
@@ -359,6 +360,12 @@ class Store(DatabaseConnection):
             rows.put_progress(db, row["key"], target.generation, replace(progress, order=kept))
             rows.update_endpoint(db, row["key"], {"modified": now})
             return rows.endpoint(db, endpoint)
+
+    # Target models; `control/store/served_targets.py` says what each step does and raises
+
+    begin_target_rollout = writes(served_targets.begin)
+    order_target_rollout = writes(served_targets.order)
+    set_target = writes(served_targets.settle)
 
     # Inference components; `control/store/components.py` says what each step does and raises
 

@@ -282,11 +282,24 @@ class VariantRoutes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparedRoutes:
-    """Two generations of an endpoint whose answers are compared. A gateway copies requests that one
-    has answered to the other. The incoming one is held to the agreement."""
+    """Two generations of an endpoint, or artifacts of a target model, whose answers are compared. A
+    gateway copies requests that one has answered to the other. The incoming one is held to the
+    agreement."""
 
     rollout: int  #: its number, as `RolloutProgress.number`
     spec: AgreementSpec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TargetRoutes:
+    """Which artifacts of a multi-model endpoint answer requests for one of its target models."""
+
+    target: str  #: the name that requests give
+    serves: str  #: the name of the artifact that answers
+    incoming: str = ""  #: of the one that takes over; "" = none
+    share: float = 0.0  #: the incoming one's part of the requests, 0 to 1
+    named: str = ""  #: the model's name in answers that carry one
+    compared: ComparedRoutes | None = None  #: None: the answers of both are not compared
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -304,6 +317,8 @@ class EndpointRoutes:
     #: weight is the share of the requests that is copied to them, 0 to 1
     shadows: tuple[VariantRoutes, ...] = ()
     compared: ComparedRoutes | None = None  #: None: no rollout with an agreement is under way
+    #: of target models that are not answered by the artifact of their own name alone
+    targets: tuple[TargetRoutes, ...] = ()
 
     @property
     def hosted(self) -> tuple[VariantRoutes, ...]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from penstock.core.deployment.capacity_spec import WHOLE_INSTANCE, ComponentSpec, CopySpec
 from penstock.core.deployment.deployment import DeploymentSpec, EndpointRoutes
+from penstock.core.deployment.served_targets import ServedTarget
 from penstock.core.resources import NO_RESOURCES, ComputeResources
 from penstock.core.rollout.agreement import AgreementCounts
 from penstock.core.rollout.policy import RolloutProgress
@@ -70,6 +71,7 @@ class EndpointSpec:
     components: tuple[ComponentSpec, ...] = ()  #: inference components, sorted by name
     #: other names in protocols -> target model or component; "" = the endpoint itself
     served_names: Mapping[str, str] = field(default_factory=dict)
+    targets: tuple[ServedTarget, ...] = ()  #: sorted by target model
 
     @property
     def generations(self) -> tuple[DeploymentSpec, ...]:
@@ -169,6 +171,8 @@ class EndpointObserved:
     shortages: tuple[PoolShortage, ...] = ()
     alarms: Mapping[str, str] = field(default_factory=dict)  #: name -> state, of a rollout's alarms
     agreement: AgreementCounts | None = None  #: of a rollout whose answers are compared
+    #: target model -> the same, of its rollout
+    target_agreements: Mapping[str, AgreementCounts] = field(default_factory=dict)
 
     def copies_by_instance(self) -> dict[str, list[CopyObserved]]:
         """Copies in their order, by instance id; instances without a copy have no entry."""
@@ -292,6 +296,16 @@ class SetRollout:
 
 
 @dataclass(frozen=True, slots=True)
+class SetTarget:
+    """How far the rollout of a target model is, or what answers for it from now on, recorded in one
+    transaction."""
+
+    served: ServedTarget
+    reason: str  #: as `RolloutStep`'s
+    why: str = ""  #: the same in words, with numbers
+
+
+@dataclass(frozen=True, slots=True)
 class SetComponent:
     """A component's new status, recorded in one transaction. If `active_revision` is the target's,
     the target becomes active and the rollout ends; if it is the active one's, the target is
@@ -331,6 +345,7 @@ Action = (
     | WithdrawRoutes
     | SetStatus
     | SetRollout
+    | SetTarget
     | SetComponent
     | ForgetComponent
     | FinishDelete

@@ -5,7 +5,8 @@ life of an endpoint and asks other deciders, in this order and on the same obser
 `component_life` (how many copies of each revision of its inference components),
 `managed_instances` (how many instances, where they follow the copies), `capacity` (which
 instances), `placement` (which copies on which instance), `adapters` (which adapters on which
-copies), `routes` (what gateways get), `component_life` (the status of each component). The driver
+copies), `target_rollouts` (which artifacts answer for target models), `routes` (what gateways get),
+`component_life` (the status of each component). The driver
 carries the actions out, and their results are part of the next observation: an instance or copy
 that is being started, loaded, drained or stopped is observed in that phase, so nothing is
 requested twice.
@@ -73,7 +74,7 @@ from penstock.core.deployment.endpoint_state import (
     SlotFailure,
 )
 from penstock.core.deployment.slot_retries import ReconcileSpec, earliest, is_final
-from penstock.core.endpoint import capacity, endings, generation, routes
+from penstock.core.endpoint import capacity, endings, generation, routes, target_rollouts
 from penstock.core.endpoint import component_life as life
 from penstock.core.endpoint.generation import GenerationObserved
 from penstock.core.rollout import machine as rollout
@@ -188,6 +189,7 @@ class _ReconcileTurn:
         self._now = now
         self._spec = spec
         self._wall = wall
+        self._targets = desired.targets
         self.actions: list[Action] = []
         self.deadline: float | None = None
 
@@ -331,7 +333,9 @@ class _ReconcileTurn:
             )
             return
         held = self._keep_up(active, "variant-count", self._desired.components)
+        moved = self._move_targets()
         self._publish(active, held, "weights-changed" if changing else "copies-changed")
+        self.actions += moved  # whoever reads the record finds its routes so
         self._take_away([held], {active.generation})
         if changing and held.reaches(raised(active, previous)):
             self.actions.append(
@@ -348,6 +352,23 @@ class _ReconcileTurn:
                 wall=self._wall,
             )
             self._wake_for_revision(component.target)
+
+    def _move_targets(self) -> list[Action]:
+        """Moves requests for target models to other artifacts, or back; returns what to record."""
+        decided = [
+            target_rollouts.decide(
+                one,
+                self._observed.target_agreements.get(one.target),
+                self._observed.alarms,
+                wall=self._wall,
+            )
+            for one in self._targets
+        ]
+        for one in decided:
+            if one.step is not None and one.served.policy is not None:
+                self._wake_for(one.step, one.served.policy)
+        self._targets = tuple(one.served for one in decided)
+        return [action for one in decided for action in one.actions]
 
     def end_components(self, reason: str) -> None:
         """Ends the components of an endpoint that will never serve."""
@@ -397,6 +418,7 @@ class _ReconcileTurn:
             serving,
             self._desired.served_names,
             incoming,
+            tuple(target_rollouts.routes_of(one) for one in self._targets if not one.is_itself),
         )
 
     def _take_away(self, held: list[GenerationObserved], generations: set[int]) -> None:

@@ -27,6 +27,7 @@ from penstock.core.deployment.deployment import (
     DeploymentSpec,
     EndpointRoutes,
     ModelSource,
+    TargetRoutes,
     VariantRoutes,
     VariantSpec,
 )
@@ -42,6 +43,7 @@ from penstock.core.request.holding import zero_capacity_of
 from penstock.core.rollout.agreement import AgreementSpec
 
 GENERATION_READY = "generation-ready"
+TARGETS_CHANGED = "targets-changed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +65,7 @@ def decide(
     components: Iterable[ComponentSpec] = (),
     served_names: Mapping[str, str] | None = None,
     incoming: IncomingRoutes | None = None,
+    targets: tuple[TargetRoutes, ...] = (),
 ) -> tuple[PublishRoutes, ...]:
     """Routes to publish; empty where gateways have them already.
 
@@ -76,6 +79,7 @@ def decide(
         incoming: the generation that takes over. It has no routes at a share of 0. Where variants
             take inference components it has none at any share, as these have rollouts of their own:
             such a generation takes over at once, when it is given as `deployment`.
+        targets: of target models that another artifact answers for, or is to.
     """
     reachable = [one for one in components if one.status not in (DELETING, FAILED)]
     entries = _entries(deployment, deployment.variants, copies, reachable)
@@ -96,6 +100,7 @@ def decide(
         capture=deployment.capture if deployment.capture and deployment.capture.captures else None,
         shadows=_shadow_entries(deployment, copies),
         compared=compared,
+        targets=targets,
     )
     if routes == published:
         return ()
@@ -103,6 +108,8 @@ def decide(
         reason = "endpoint-known"
     elif published == replace(routes, served_names=published.served_names if published else {}):
         reason = "served-names-changed"
+    elif published is not None and published == replace(routes, targets=published.targets):
+        reason = TARGETS_CHANGED
     return (PublishRoutes(routes, reason),)
 
 

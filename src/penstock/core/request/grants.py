@@ -30,6 +30,7 @@ INVOKE_ENDPOINT: Final = "InvokeEndpoint"  #: every door's way to call a model
 READ_METRICS: Final = "ReadMetrics"  #: /metrics
 READ_STATUS: Final = "ReadStatus"  #: /admin/..., and a region's free room
 CHANGE_TRAFFIC: Final = "ChangeTraffic"  #: change the regions' shares of traffic
+BEGIN_ROLLOUT: Final = "BeginRollout"  #: give a target model another artifact
 CHANGE_ROLLOUT: Final = "ChangeRollout"  #: pause, resume, promote or abort a rollout under way
 #: make, pause, run or delete schedules, which create jobs
 CHANGE_SCHEDULES: Final = "ChangeSchedules"
@@ -69,6 +70,7 @@ _OPERATIONS: Final = {
         *(CHANGE_SCHEDULES, TRUST_ARTIFACT, "CreateModel", "DeleteModel", "CreateTransformJob"),
         *("CreateEndpointConfig", "DeleteEndpointConfig"),
         *("CreateEndpoint", "UpdateEndpoint", "DeleteEndpoint", "AddTags", "DeleteTags"),
+        BEGIN_ROLLOUT,
         *("CreateInferenceComponent", "UpdateInferenceComponent", "DeleteInferenceComponent"),
         *("CreateInferenceExperiment", "UpdateInferenceExperiment", "StartInferenceExperiment"),
         *("StopInferenceExperiment", "DeleteInferenceExperiment"),

@@ -166,13 +166,18 @@ class EndpointRouter:
         state.outstanding = outstanding = state.outstanding + 1
         return Routed(state, chosen.name, reason, outstanding, helper)
 
-    def pick_in(self, group: Group) -> Routed | None:
+    def pick_in(self, group: Group, model: str | None = None, *, now: float = 0.0) -> Routed | None:
         """A slot on a copy of one pool, for a request that no caller waits for; None: no copy of it
-        that is open has room."""
+        that is open has room. `model`: the target model, as for `pick`."""
         pool = self._pools.get(group)
-        if pool is None or pool.multi_model:
+        if pool is None or pool.multi_model != (model is not None):
             return None
-        state = pool.strategy.pick(pool.open) if pool.open else None
+        if model is not None:
+            state = closely(pool, (), None, None, model, now)[0]
+            if state is not None and not state.outstanding:
+                state.busy_since = now
+        else:
+            state = pool.strategy.pick(pool.open) if pool.open else None
         if state is None:
             return None
         self._number = state.picked = self._number + 1

@@ -20,6 +20,7 @@ from penstock.core.deployment.deployment import (
     ComparedRoutes,
     CopyRoute,
     EndpointRoutes,
+    TargetRoutes,
     VariantRoutes,
 )
 from penstock.core.rollout.agreement import AgreementSpec
@@ -72,7 +73,13 @@ def routes_from(fields: Json) -> EndpointRoutes:
     read["shadows"] = tuple(_variant(one) for one in fields.get("shadows", ()))
     read["capture"] = _capture(fields["capture"]) if fields.get("capture") else None
     read["compared"] = _compared(fields["compared"]) if fields.get("compared") else None
+    read["targets"] = tuple(_target(one) for one in fields.get("targets", ()))
     return EndpointRoutes(**(fields | read))
+
+
+def _target(fields: dict[str, Any]) -> TargetRoutes:
+    compared = _compared(fields["compared"]) if fields["compared"] else None
+    return TargetRoutes(**(fields | {"compared": compared}))
 
 
 def _compared(fields: dict[str, Any]) -> ComparedRoutes:

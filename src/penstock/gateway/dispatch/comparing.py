@@ -1,4 +1,5 @@
-"""Requests that both generations of a rollout are asked, and how their answers compare.
+"""Requests that both generations of a rollout are asked, and how their answers compare. The same
+for the two artifacts of a target model that is in a rollout.
 
 While a rollout with an agreement gives both generations traffic, a request that one of them has
 answered is copied to the other, after the caller has its answer. The copy takes its slot from the
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from functools import partial
 from typing import Final, NamedTuple
 
 from penstock.clock import Clock
@@ -34,6 +36,7 @@ from penstock.errors import PenstockError
 from penstock.gateway.dispatch.endpoint_table import Endpoint
 from penstock.gateway.dispatch.invocation import Invocation, session_of
 from penstock.gateway.dispatch.mirroring import OF_MODEL, CopiesUnderWay, copied
+from penstock.gateway.dispatch.targets import aim_at
 from penstock.gateway.request_id import RequestIds
 from penstock.metrics.counts.recorder import VariantRecorder
 from penstock.wire.frames import Reply
@@ -82,28 +85,60 @@ class Comparisons(CopiesUnderWay):
             answer: None for an error.
         """
         endpoint: Endpoint = original.entry
-        routes, gate = endpoint.compared, endpoint.pairs
+        routes = endpoint.compared
         assert routes is not None
+        gate, recorder = endpoint.pairs, endpoint.recorders[group.pool]
+        pair = AnswerPair(routes, gate, recorder, group.incoming, answer, now - original.received)
+        other = group._replace(incoming=not group.incoming)
+        return self._paired(original, pair, body, partial(endpoint.router.pick_in, other), now)
+
+    def copy_to_other_artifact(
+        self, original: Invocation, body: bytes, answer: bytes | None, *, now: float
+    ) -> tuple[Invocation, Routed] | None:
+        """As `copy`, for the other artifact of a target model that is in a rollout."""
+        endpoint: Endpoint = original.entry
+        aimed = original.aimed
+        assert aimed is not None
+        assert aimed.routes.compared is not None
+        assert original.route is not None
+        group = original.route.state.group
+        gate, recorder = endpoint.pairs, endpoint.recorders[group.pool]
+        pair = AnswerPair(
+            aimed.routes.compared, gate, recorder, aimed.incoming, answer, now - original.received
+        )
+        other = aimed.other
+        picks = partial(endpoint.router.pick_in, group, other.artifact, now=now)
+        found = self._paired(original, pair, body, picks, now)
+        if found is not None:
+            aim_at(found[0], other)
+        return found
+
+    def _paired(
+        self,
+        original: Invocation,
+        pair: AnswerPair,
+        body: bytes,
+        picks: Callable[[], Routed | None],
+        now: float,
+    ) -> tuple[Invocation, Routed] | None:
+        """`picks`: takes a slot at the other one."""
         if original.copy_failures:
             return None
-        size = len(body)
+        gate, spec, size = pair.gate, pair.routes.spec, len(body)
         in_session = session_of(original) is not None
-        outcome = gate.admit(routes.spec.mirror, self._random(), size, in_session=in_session)
+        outcome = gate.admit(spec.mirror, self._random(), size, in_session=in_session)
         if outcome == NOT_SAMPLED:
             return None
-        recorder = endpoint.recorders[group.pool]
-        other = group._replace(incoming=not group.incoming)
         routed = None
         if outcome == MIRRORED:
-            too_long = answer is not None and len(answer) > ANSWER_MAX
-            routed = None if too_long else endpoint.router.pick_in(other)
+            too_long = pair.answer is not None and len(pair.answer) > ANSWER_MAX
+            routed = None if too_long else picks()
             if routed is None:
                 gate.release(size)
         if routed is None:
-            recorder.compared(routes.rollout, UNPAIRED)
+            pair.recorder.compared(pair.routes.rollout, UNPAIRED)
             return None
-        took_s = now - original.received
-        pair = AnswerPair(routes, gate, recorder, group.incoming, answer, took_s)
+        endpoint: Endpoint = original.entry
         made = copied(
             original, body, self, entry=endpoint, context=pair, number=self._ids.next(), now=now
         )

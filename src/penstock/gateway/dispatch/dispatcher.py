@@ -49,6 +49,7 @@ from penstock.gateway.dispatch.retries import RetryingDispatcher
 from penstock.gateway.dispatch.sequences import GatewaySequences, SequenceDrains
 from penstock.gateway.dispatch.sessions import GatewaySessions
 from penstock.gateway.dispatch.streaming import StreamObserved
+from penstock.gateway.dispatch.targets import aim
 from penstock.gateway.dispatch.waiting import OTHERS_WAIT, Newcomers, OnWaiting, ReadyIn
 from penstock.gateway.request_id import RequestIds
 from penstock.gateway.timers import Timers
@@ -110,6 +111,7 @@ class Dispatcher(RetryingDispatcher):
         self.sequences = GatewaySequences(self.invoke)
         self._sequence_drains = SequenceDrains(clock, timers, self._drains)
         self._link_factory = link_factory
+        self._rng = rng
         self._endpoints = self.table.endpoints
         self._shared = shared
         self._captures = captures
@@ -150,6 +152,8 @@ class Dispatcher(RetryingDispatcher):
         if endpoint is None:
             self._fail(invocation, refusals.endpoint_not_found(invocation.endpoint))
             return
+        if endpoint.targets:
+            aim(invocation, endpoint.targets, self._rng.random())
         outstanding = endpoint.in_flight
         endpoint.in_flight = outstanding + 1
         invocation.body_bytes = body_bytes = len(invocation.body)
@@ -242,7 +246,7 @@ class Dispatcher(RetryingDispatcher):
         elif invocation.copy is not None:
             invocation.copy.missed += 1
         model = invocation.affinity.model if invocation.affinity is not None else None
-        if model is not None and not self.is_loaded(invocation.endpoint, model):
+        if model is not None and not invocation.entry.router.is_loaded(model):
             error = refusals.target_model_not_ready(model)
         self._end(invocation, error, "deadline-passed")
 
@@ -314,9 +318,14 @@ class Dispatcher(RetryingDispatcher):
             now = self._monotonic()
             if endpoint.shadow is not None:
                 self._send_copy(self._mirrors.copy(endpoint.shadow, original, body, now=now), now)
-            if endpoint.compared is not None and original.route is not None and whole:
+            if original.route is None or not whole:
+                return
+            if endpoint.compared is not None:
                 group = original.route.state.group
                 self._send_copy(self._comparisons.copy(original, group, body, answer, now=now), now)
+            if original.aimed is not None and original.aimed.routes.compared is not None:
+                found = self._comparisons.copy_to_other_artifact(original, body, answer, now=now)
+                self._send_copy(found, now)
 
     def _send_copy(self, found: tuple[Invocation, Routed] | None, now: float) -> None:
         if found is not None:
@@ -549,13 +558,15 @@ class Dispatcher(RetryingDispatcher):
         """Copies that should load a target model before its calls; empty: no host can take it
         now."""
         found = self._endpoints.get(endpoint)
-        hosts = found.router.hosts_for(model, now=self._monotonic()) if found is not None else ()
-        return [state.copy for state in hosts]
+        if found is None:
+            return []
+        artifact = found.artifact_of(model)
+        return [one.copy for one in found.router.hosts_for(artifact, now=self._monotonic())]
 
     def is_loaded(self, endpoint: str, model: str) -> bool:
         """Whether a target model can answer without being loaded first."""
         found = self._endpoints.get(endpoint)
-        return found is not None and found.router.is_loaded(model)
+        return found is not None and found.router.is_loaded(found.artifact_of(model))
 
     def loaded_models(self, endpoint: str) -> set[str]:
         """The target models that are loaded on any host that takes requests."""

@@ -43,7 +43,7 @@ class Endpoint:
     __slots__ = (
         "_stray", "admission", "beside", "capture", "compared", "generates", "held_bytes",
         "held_count", "in_flight", "keeps_sequences", "lanes", "looks_closer", "name",
-        "only_answers", "pairs", "recorders", "router", "routes", "shadow",
+        "only_answers", "pairs", "recorders", "router", "routes", "shadow", "targets",
     )  # fmt: skip
 
     def __init__(
@@ -94,9 +94,14 @@ class Endpoint:
         self.capture = routes.capture
         #: nothing is left to do for a request once it is answered
         self.only_answers = (
-            routes.capture is None and not routes.shadows and routes.compared is None
+            routes.capture is None
+            and not routes.shadows
+            and routes.compared is None
+            and all(one.compared is None for one in routes.targets)
         )
         self.compared = routes.compared
+        #: by target model, those that not simply the artifact of their own name answers for
+        self.targets = {one.target: one for one in routes.targets}
         #: whether its replies report the numbers of input and output tokens
         self.generates = any(
             variant.model.get("task") == GENERATION_TASK for variant in self.routes.variants
@@ -120,6 +125,11 @@ class Endpoint:
             name = component or variant
             return next((one for one in pools if (one.component or one.name) == name), None)
         return next((one for one in pools if one.weight > 0), next(iter(pools), None))
+
+    def artifact_of(self, target: str) -> str:
+        """The artifact that answers for a target model."""
+        routes = self.targets.get(target)
+        return routes.serves if routes is not None else target
 
     def may_begin(self, invocation: Invocation) -> bool:
         """Whether a new request finds an idle lane, whatever else waits."""

@@ -17,6 +17,7 @@ from penstock.wire.frames import Reply
 if TYPE_CHECKING:
     from penstock.core.routing import CopyState, Routed
     from penstock.gateway.dispatch.streaming import StreamObserved
+    from penstock.gateway.dispatch.targets import Aimed
 
 
 class Affinity(NamedTuple):
@@ -110,7 +111,7 @@ class Invocation:
     """
 
     __slots__ = (
-        "affinity", "attempts", "body", "body_bytes", "context", "copy", "copy_failures",
+        "affinity", "aimed", "attempts", "body", "body_bytes", "context", "copy", "copy_failures",
         "deadline", "door", "endpoint", "entry", "error", "ident", "line", "link", "meta",
         "number", "past", "pinned", "priority", "received", "recorder", "reply", "responder",
         "route", "state", "stream", "variant",
@@ -165,6 +166,8 @@ class Invocation:
         self.context = context  #: the front door's own data for its answer
         self.number = number  #: running number; the request id is made of it. 0 = not yet given
         self.affinity: Affinity | None = None
+        #: the artifact that it goes to, where that is not simply the one of its target model's name
+        self.aimed: Aimed | None = None
         self.stream = None
         self.past = FRESH
 
