@@ -22,7 +22,7 @@ from penstock.core.deployment.deployment import (
 from penstock.errors import PenstockError
 from penstock.gateway.dispatch.capture import Captures
 from penstock.gateway.dispatch.dispatcher import Dispatcher
-from penstock.gateway.dispatch.invocation import SENT, Invocation
+from penstock.gateway.dispatch.invocation import SENT, Affinity, Invocation
 from penstock.gateway.request_id import RequestIds
 from penstock.wire import frames
 
@@ -245,18 +245,21 @@ class Bench:
         variant: str | None = None,
         deadline_s: float | None = None,
         body: bytes = b"body",
+        meta: bytes = b"[]",
+        affinity: Affinity | None = None,
     ) -> tuple[Invocation, Recording]:
         now = self.clock.monotonic()
         recording = Recording()
         invocation = Invocation(
             endpoint,
-            b"[]",
+            meta,
             body,
             recording,
             received=now,
             deadline=None if deadline_s is None else now + deadline_s,
             variant=variant,
         )
+        invocation.affinity = affinity
         self.dispatcher.invoke(invocation)
         return invocation, recording
 

@@ -24,7 +24,6 @@ from starlette.routing import Route
 
 from penstock.api.admin.answers import answered
 from penstock.api.admin.rollouts import agreement_story, policy_story
-from penstock.artifacts.models.index import own_name
 from penstock.control.alarms import rows as alarm_rows
 from penstock.control.plane import ControlPlane
 from penstock.control.store.records import EndpointRecord
@@ -85,9 +84,7 @@ class _TargetRolloutPages:
             raise _invalid("artifact", f"another one than {serves!r}, which answers already")
         await self._models.require(record.name, serves)
         await self._models.load(record.name, artifact)
-        wanted = ServedTarget(
-            target=model, serves=serves, named=own_name(model), incoming=artifact, policy=policy
-        )
+        wanted = ServedTarget(target=model, serves=serves, incoming=artifact, policy=policy)
         after = await self._plane.database.call(Store.begin_target_rollout, record.name, wanted)
         self._plane.notify(record.name)
         return self._described(after, model)

@@ -298,7 +298,6 @@ class TargetRoutes:
     serves: str  #: the name of the artifact that answers
     incoming: str = ""  #: of the one that takes over; "" = none
     share: float = 0.0  #: the incoming one's part of the requests, 0 to 1
-    named: str = ""  #: the model's name in answers that carry one
     compared: ComparedRoutes | None = None  #: None: the answers of both are not compared
 
 

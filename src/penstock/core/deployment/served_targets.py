@@ -18,7 +18,6 @@ class ServedTarget:
 
     target: str  #: the name that requests give
     serves: str  #: the name of the artifact that answers
-    named: str = ""  #: the model's name in answers that carry one
     incoming: str = ""  #: of the one that is rolled out; "" = none
     policy: RolloutPolicy | None = None  #: of that rollout
     progress: RolloutProgress | None = None  #: None: it has not begun

@@ -56,7 +56,7 @@ def decide(
         why = step.roll_back
         after = replace(served, incoming="", policy=None, progress=None, why=why)
     elif step.complete:
-        after = ServedTarget(target=served.target, serves=served.incoming, named=served.named)
+        after = ServedTarget(target=served.target, serves=served.incoming)
     else:
         after = replace(served, progress=step.progress)
     actions = (SetTarget(after, step.reason, why),) if after != served else ()
@@ -75,6 +75,5 @@ def routes_of(served: ServedTarget) -> TargetRoutes:
         serves=served.serves,
         incoming=served.incoming if share > 0.0 else "",
         share=share,
-        named=served.named,
         compared=compared,
     )

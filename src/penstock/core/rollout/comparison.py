@@ -85,7 +85,7 @@ def _orders(value: Any, places: int) -> Iterator[list[Any]]:
     """Of each innermost list of scores: what is on its first places."""
     if isinstance(value, dict):
         label = _name(value, _LABELS)
-        if label is not None and _score(value) is None and not _nested(value):
+        if label is not None and not _nested(value):
             yield [label]
             return
         for member, each in value.items():

@@ -50,7 +50,8 @@ def aim_at(invocation: Invocation, aimed: Aimed) -> None:
     meta, parameters = decode_request_meta(invocation.meta), None
     if meta.door in _NAMING_DOORS:  # callers know one name, whichever artifact answers
         given = orjson.loads(meta.parameters) if meta.parameters else {}
-        parameters = orjson.dumps({"model": aimed.routes.named} | given).decode()
+        asked = f"{invocation.endpoint}:{aimed.routes.target}"
+        parameters = orjson.dumps({"model": asked} | given).decode()
     invocation.meta = encode_request_meta(
         meta._replace(target_model=aimed.artifact, parameters=parameters or meta.parameters)
     )
