@@ -234,5 +234,12 @@ def test_tritons_clients_see_one_name_whichever_artifact_answers(
     assert after == before
     assert after["outputs"][0]["data"] == ANSWER
     assert made.listed()["team/b-2"]["calls"] >= 1
+    assert made.listed()["team/b"]["answered_by"] == "team/b-2"
+    status, _ = empty_server.post("/v2/repository/models/shop:team/b/unload", b"")
+    assert status == 200
+    wait_until(lambda: made.listed()["team/b-2"]["state"] == "unloaded", "it is unloaded", 30)
+    status, _ = empty_server.post("/v2/repository/models/shop:team/b/load", b"")
+    assert (status, made.listed()["team/b-2"]["state"]) == (200, "loaded")
+    assert empty_server.ask(f"{path}/ready")[0] == 200
     assert empty_server.get(f"{path}")["name"] == "shop:team/b"
     made.server.delete("shop")

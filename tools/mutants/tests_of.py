@@ -152,10 +152,13 @@ TESTS_OF: dict[str, tuple[str, ...]] = {
     "core/batching/response_cache.py": ("core/test_core_response_cache.py",),
     "core/batching/response_order.py": ("core/test_core_response_order.py",),
     "core/deployment/served_names.py": ("core/deployment/test_core_served_names.py",),
+    "core/deployment/served_targets.py": ("core/rollout/test_rollout_targets.py",),
+    "core/endpoint/target_rollouts.py": ("core/rollout/test_rollout_targets.py",),
     "core/request/forwarded_headers.py": ("core/test_core_forwarded_headers.py",),
     "core/request/server_settings.py": ("core/test_core_server_settings.py",),
     "gateway/dispatch/capture_records.py": ("gateway/test_dispatch_capture.py",),
     "gateway/dispatch/capture.py": ("gateway/test_dispatch_capture.py",),
+    "gateway/dispatch/targets.py": ("gateway/test_dispatch_targets.py",),
     "gateway/dispatch/served_names.py": (
         "gateway/test_served_names.py",
         "api/test_served_name_doors.py",

@@ -23,6 +23,7 @@ from penstock.control.instances.ledger import EndpointLedger
 from penstock.control.store.target_model_record import TargetModelRecord
 from penstock.core.deployment.deployment import ModelSource
 from penstock.core.deployment.endpoint_state import READY, RUNNING
+from penstock.core.deployment.served_targets import ServedTarget
 from penstock.errors import CallerError, NotNowError, PenstockError
 
 
@@ -51,6 +52,11 @@ class MultiModel:
     endpoint: str  #: the name as it was given at creation; lookups ignore case
     sources: tuple[ModelSource, ...]  #: the model prefixes of its multi-model variants
     hosts: tuple[TargetModelHost, ...]
+    targets: tuple[ServedTarget, ...] = ()  #: those that other artifacts answer for, or are to
+
+    def artifact_of(self, model: str) -> str:
+        """The artifact that answers for a target model."""
+        return next((one.serves for one in self.targets if one.target == model), model)
 
 
 def multi_model_of(
@@ -74,7 +80,12 @@ def multi_model_of(
         for copy in copies
         if entry.phase == RUNNING and copy.phase == READY and copy.component.model.multi_model
     ]
-    return MultiModel(endpoint=ledger.desired.endpoint, sources=tuple(sources), hosts=tuple(hosts))
+    return MultiModel(
+        endpoint=ledger.desired.endpoint,
+        sources=tuple(sources),
+        hosts=tuple(hosts),
+        targets=ledger.desired.targets,
+    )
 
 
 #: A model's state is the first of these that any of its hosts reports.
@@ -94,6 +105,7 @@ class Row:
     last_call_s: float | None  #: seconds since the last call; None: never called
     why: str  #: its last event, with the reason
     error: Mapping[str, Any] | None  #: the error of the last attempt to load it
+    answered_by: str = ""  #: the artifact that answers for it; "" = its own
 
 
 def rows_of(
@@ -222,7 +234,14 @@ class TargetModels:
             {host.instance_id: told for host, told in zip(found.hosts, hosts, strict=True)},
         )
         pins = set(await self._record.pins(found.endpoint))
-        page = [replace(row, pinned=row.pinned or row.model in pins) for row in rows[:limit]]
+        page = [
+            replace(
+                row,
+                pinned=row.pinned or row.model in pins,
+                answered_by=_other(row.model, found.artifact_of(row.model)),
+            )
+            for row in rows[:limit]
+        ]
         more = len(rows) > limit
         return TargetModelPage(
             rows=page, next_after=page[-1].model if more else "", prefix_error=error
@@ -231,7 +250,8 @@ class TargetModels:
     async def load(
         self, endpoint: str, model: str, *, wait_s: float = LOAD_S_MAX, if_room: bool = False
     ) -> list[dict[str, Any]]:
-        """Loads a model where its calls will go; returns when it is loaded, in each variant.
+        """Loads a model where its calls will go, or the artifact that answers for it; returns when
+        that is loaded, in each variant.
 
         `if_room`: only if it fits into free memory, and nothing is evicted for it. Its size is what
         it took before, or else what the largest other model took. One dict per host: instance,
@@ -240,6 +260,7 @@ class TargetModels:
         Raises whatever refuses it, and NotNowError (`target-model-not-ready`, `no-hosts`).
         """
         found = self._found(endpoint)
+        model = found.artifact_of(model)
         copies = set(self._hosts_for(found.endpoint, model))
         hosts = [host for host in found.hosts if host.copy in copies]
         if not hosts:
@@ -259,6 +280,7 @@ class TargetModels:
         """Unloads a model everywhere; returns when it has answered its requests and is gone.
         `dependents`: the models of an ensemble's steps, too."""
         more = {"dependents": True} if dependents else {}
+        model = self._found(endpoint).artifact_of(model)
         await self._everywhere(endpoint, model, wait_s, unload=model, wait_s=wait_s, **more)
 
     async def pin(self, endpoint: str, model: str, pinned: bool = True) -> None:
@@ -289,6 +311,7 @@ class TargetModels:
         has had it."""
         found = self._found(endpoint)
         self._checked(found, model)
+        answers = found.artifact_of(model)
         told, known, *there = await asyncio.gather(
             _all_of(found.hosts, op="explain", model=model),
             self.describe(endpoint, model),
@@ -297,16 +320,19 @@ class TargetModels:
         return {
             "endpoint": found.endpoint,
             "model": model,
+            "answered_by": _other(model, answers),
             "described": next((one["described"] for one in known if one.get("described")), {}),
             "artifacts": there,
             "hosts": [_story(host, one) for host, one in told],
         }
 
     async def describe(self, endpoint: str, model: str) -> list[dict[str, Any]]:
-        """What each host knows for callers: `loaded`, `described`, `requests`, `batches`."""
+        """What each host knows for callers: `loaded`, `described`, `requests`, `batches`, of the
+        artifact that answers."""
         found = self._found(endpoint)
         self._checked(found, model)
-        return [told for _, told in await _all_of(found.hosts, op="models", describe=model)]
+        called = found.artifact_of(model)
+        return [told for _, told in await _all_of(found.hosts, op="models", describe=called)]
 
     async def _everywhere(self, endpoint: str, model: str, timeout_s: float, **op: Any) -> None:
         found = self._found(endpoint)
@@ -364,6 +390,10 @@ class TargetModels:
                 self._prefixes.clear()
             self._prefixes[source] = prefix
         return prefix
+
+
+def _other(model: str, artifact: str) -> str:
+    return "" if artifact == model else artifact
 
 
 async def _known_to(host: TargetModelHost, after: str, limit: int) -> list[Json]:

@@ -143,7 +143,9 @@ def _row(one: dict[str, Any]) -> list[object]:
         one["calls"],
         None if last is None else f"{last:.0f}",
         "yes" if one["pinned"] else None,
-        error["message"] if error else one["why"],
+        f"answered by {one['answered_by']}"
+        if one["answered_by"]
+        else (error["message"] if error else one["why"]),
     ]
 
 

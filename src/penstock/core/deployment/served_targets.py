@@ -27,8 +27,3 @@ class ServedTarget:
     def is_itself(self) -> bool:
         """Whether the artifact of its own name answers, and no other is to."""
         return self.serves == self.target and not self.incoming
-
-
-def serves(targets: tuple[ServedTarget, ...], target: str) -> str:
-    """The artifact that answers for a target model."""
-    return next((one.serves for one in targets if one.target == target), target)

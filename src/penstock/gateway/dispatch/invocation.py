@@ -15,9 +15,9 @@ from penstock.errors import PenstockError
 from penstock.wire.frames import Reply
 
 if TYPE_CHECKING:
+    from penstock.core.deployment.deployment import TargetRoutes
     from penstock.core.routing import CopyState, Routed
     from penstock.gateway.dispatch.streaming import StreamObserved
-    from penstock.gateway.dispatch.targets import Aimed
 
 
 class Affinity(NamedTuple):
@@ -33,6 +33,22 @@ class Affinity(NamedTuple):
 
 
 UNBOUND = Affinity()
+
+
+class Aimed(NamedTuple):
+    """Which artifact a request for a target model goes to."""
+
+    routes: TargetRoutes
+    incoming: bool
+
+    @property
+    def artifact(self) -> str:
+        return self.routes.incoming if self.incoming else self.routes.serves
+
+    @property
+    def other(self) -> Aimed:
+        """At the other artifact of the rollout."""
+        return self._replace(incoming=not self.incoming)
 
 
 def component_of(invocation: Invocation) -> str | None:

@@ -7,32 +7,16 @@ with the one that serves. From here on the request names the artifact: hosts kno
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Final
 
 import orjson
 
 from penstock.core.deployment.deployment import TargetRoutes
-from penstock.gateway.dispatch.invocation import Invocation
+from penstock.gateway.dispatch.invocation import Aimed, Invocation
 from penstock.wire.frames import decode_request_meta, encode_request_meta
 
 #: Doors whose answers carry the model's name.
 _NAMING_DOORS: Final = ("oip", "oip-grpc")
-
-
-class Aimed(NamedTuple):
-    """Which artifact a request for a target model goes to."""
-
-    routes: TargetRoutes
-    incoming: bool
-
-    @property
-    def artifact(self) -> str:
-        return self.routes.incoming if self.incoming else self.routes.serves
-
-    @property
-    def other(self) -> Aimed:
-        """At the other artifact of the rollout."""
-        return self._replace(incoming=not self.incoming)
 
 
 def aim(invocation: Invocation, targets: dict[str, TargetRoutes], draw: float) -> None:
