@@ -12,6 +12,7 @@ from tests.kit.gateway import Bench, routes
 
 from penstock.core.deployment.deployment import ComparedRoutes, TargetRoutes
 from penstock.core.rollout.agreement import AgreementSpec
+from penstock.errors import CallerError
 from penstock.gateway.dispatch.invocation import Affinity, Invocation
 from penstock.wire.frames import RequestMeta, decode_request_meta, encode_request_meta
 
@@ -118,6 +119,19 @@ def test_only_the_target_model_in_the_rollout_is_compared() -> None:
     bench.call("c")
     bench.link(1).reply(b"answer")
     assert (bench.asked(), bench.outcomes()) == ([], [])
+
+
+def test_where_the_incoming_artifact_is_gone_the_other_one_answers() -> None:
+    bench = TargetBench(compared(0.999))
+    invocation = bench.call()
+    gone = CallerError("target-model-not-found", "nothing lies there")
+    bench.link(1).fail(gone)
+    assert bench.asked() == ["b"]
+    assert bench.outcomes() == [(ROLLOUT, "new-failed")]
+    assert bench.dispatcher.outstanding(1) == 1
+    bench.link(1).fail(gone)
+    assert invocation.error is not None, "both are gone"
+    assert bench.asked() == [], "it is counted already"
 
 
 def test_without_room_there_is_no_pair() -> None:

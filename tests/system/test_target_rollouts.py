@@ -4,6 +4,7 @@ time, while clients go on naming the model: promoted when answers agree, back wh
 from __future__ import annotations
 
 import json
+import shutil
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -142,6 +143,17 @@ def test_answers_that_disagree_send_it_back_at_once(shop: Server) -> None:
     assert callers.failed == []
     assert callers.by["team/b-bad"] <= seen + 2
     assert "answers disagree" in penstock(shop, "explain", "shop", "--model", "team/b")
+
+
+def test_a_new_artifact_that_vanishes_costs_no_call(shop: Server, prefix: Path) -> None:
+    with TargetCallers(shop) as callers:
+        begin(shop, "team/b-2", canary=50, wait=3600, agreement=f"{LIKE} mirror=0.001")
+        wait_until(lambda: callers.by["team/b-2"] > 5, "calls of the new one", 30)
+        shutil.rmtree(prefix / "team/b-2")
+        shop.post("/admin/endpoints/shop/models/team/b-2/unload", b"")
+        told = over(shop)
+    assert callers.failed == []
+    assert "the new model alone failed" in told["failure_reason"]
 
 
 def test_what_can_not_be_rolled_out_is_refused_before_anything_changes(shop: Server) -> None:

@@ -173,5 +173,11 @@ def test_while_the_endpoint_is_updated_shares_stay() -> None:
     assert not [one for one in actions if isinstance(one, SetTarget | PublishRoutes)]
 
 
+def test_one_that_has_not_begun_yet_changes_no_request() -> None:
+    waits = replace(BEGUN, policy=replace(POLICY, agreement=AGREEMENT))
+    actions, _ = decided(waits, now_(0.0), 5.0, status=UPDATING)
+    assert not [one for one in actions if isinstance(one, SetTarget | PublishRoutes)]
+
+
 def test_the_own_artifact_again_needs_no_routes() -> None:
     assert decided(replace(NOTHING, why="in ALARM: errors"), None, 5.0) == ((), None)

@@ -60,6 +60,8 @@ from penstock.wire.frames import Reply
 BODIES_BYTES_MAX = 1 << 30
 #: The door of InvokeEndpoint; endpoints with AsyncInferenceConfig refuse its requests.
 _AT_ONCE = "runtime"
+#: Code of the error of a request for a target model that does not exist.
+_NO_ARTIFACT = "target-model-not-found"
 _COPY_EVENTS = ("copy-lost", "copy-ready", "copy-failed")
 
 LinkFactory = Callable[[str, str, LinkEvents], InstanceLink]
@@ -398,6 +400,8 @@ class Dispatcher(RetryingDispatcher):
             copy.heard(self._took_s(invocation))
         elif copy is not None and error.code == "deadline-passed":
             copy.missed += 1
+        if error.code == _NO_ARTIFACT and self._falls_back(invocation):
+            return
         body = invocation.body
         self._fail(invocation, error)
         if error.family in mirroring.OF_MODEL:

@@ -8,10 +8,12 @@ costs nothing here.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from penstock.core.blame.poison_requests import died_of_it
 from penstock.core.request import retry
+from penstock.core.rollout.agreement import NEW_FAILED
 from penstock.core.routing import NoRoute
 from penstock.core.waiting_lines import BLOCKS, GONE, STAYS
 from penstock.errors import PenstockError
@@ -24,7 +26,9 @@ from penstock.gateway.dispatch.invocation import (
     component_of,
     session_of,
 )
+from penstock.gateway.dispatch.mirroring import DOOR
 from penstock.gateway.dispatch.target_dispatcher import TargetDispatcher
+from penstock.gateway.dispatch.targets import aim_at
 from penstock.gateway.dispatch.waiting import OnWaiting, Waiting
 
 
@@ -59,6 +63,21 @@ class RetryingDispatcher(TargetDispatcher):
             self._fail(invocation, error)
         elif self._route_again(invocation, was_held=False) != GONE:
             self._hold(invocation)
+
+    def _falls_back(self, invocation: Invocation) -> bool:
+        """Sends a request whose artifact is gone to the one that serves, if there is another: only
+        the one that a rollout brings may be missing without harm."""
+        aimed = invocation.aimed
+        if aimed is None or not aimed.incoming or invocation.door == DOOR:
+            return False
+        if aimed.routes.compared is not None and invocation.recorder is not None:
+            invocation.recorder.compared(aimed.routes.compared.rollout, NEW_FAILED)
+        self._give_slot_back(invocation)
+        alone = aimed._replace(routes=replace(aimed.routes, compared=None))  # it is counted
+        aim_at(invocation, alone.other)
+        if self._route_again(invocation, was_held=False) != GONE:
+            self._hold(invocation)
+        return True
 
     def _turn(self, invocation: Invocation) -> str:
         """Routes a request that waits."""
