@@ -3,6 +3,8 @@ decides them."""
 
 from __future__ import annotations
 
+import random
+from collections import Counter
 from dataclasses import replace
 
 from tests.kit.core_reconcile import deployment, observed, routes, seen
@@ -20,6 +22,7 @@ from penstock.core.deployment.endpoint_state import (
     SetTarget,
 )
 from penstock.core.deployment.served_targets import ServedTarget
+from penstock.core.endpoint import target_rollouts
 from penstock.core.endpoint.reconcile import LOOK_S, decide
 from penstock.core.rollout.agreement import AgreementCounts, AgreementSpec
 from penstock.core.rollout.policy import (
@@ -28,6 +31,7 @@ from penstock.core.rollout.policy import (
     BAKING,
     CANARY,
     CAPACITY_PERCENT,
+    LINEAR,
     TERMINATING,
     RolloutPolicy,
     RolloutProgress,
@@ -181,3 +185,45 @@ def test_one_that_has_not_begun_yet_changes_no_request() -> None:
 
 def test_the_own_artifact_again_needs_no_routes() -> None:
     assert decided(replace(NOTHING, why="in ALARM: errors"), None, 5.0) == ((), None)
+
+
+def test_ten_thousand_rollouts_with_restarts_end_at_one_artifact_or_the_other() -> None:
+    """Whatever happens in their middle: the share only grows until it is all or nothing, and each
+    ends, also where what was decided was not recorded since the server was killed."""
+    ends: Counter[str] = Counter()
+    for seed in range(10_000):
+        chance = random.Random(seed)
+        policy = RolloutPolicy(
+            kind=chance.choice([ALL_AT_ONCE, CANARY, LINEAR]),
+            size=RolloutSize(kind=CAPACITY_PERCENT, value=chance.choice([10, 25, 50])),
+            wait_s=chance.choice([0.0, 1.0, 30.0]),
+            execution_s_max=chance.choice([0.0, 60.0]),
+            alarms=chance.choice([(), ("errors",)]),
+            agreement=chance.choice([None, AGREEMENT]),
+        )
+        served, share, wall = replace(BEGUN, policy=policy), 0.0, WALL
+        quality = chance.choice([0.0, 0.0, 0.2])
+        agree = differ = 0
+        for _ in range(1000):
+            decision = target_rollouts.decide(
+                served,
+                AgreementCounts(agree=agree, differ=differ),
+                {"errors": ALARM} if chance.random() < 0.01 else {},
+                wall=wall,
+            )
+            routes_now = target_rollouts.routes_of(decision.served)
+            if decision.served.incoming:
+                assert share <= routes_now.share <= 1.0
+                share = routes_now.share
+            if chance.random() < 0.8:  # else the server is killed before it has recorded it
+                served = decision.served
+            if not served.incoming:
+                break
+            for _ in range(30):
+                differs = chance.random() < quality
+                agree, differ = agree + (not differs), differ + differs
+            wall += chance.choice([0.0, 1.0, 5.0])
+        assert not served.incoming, (seed, served)
+        assert (served.serves == "team/b-2") == (not served.why)
+        ends[served.serves] += 1
+    assert min(ends["team/b"], ends["team/b-2"]) > 1000, ends
