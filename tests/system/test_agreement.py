@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 from tests.kit.load import Load
 from tests.kit.polling import wait_until
-from tests.kit.python_models import python_model
+from tests.kit.python_models import pipeline, python_model
+from tests.kit.repeating import Repeating
 from tests.kit.servers import Server
 
 pytestmark = pytest.mark.system
@@ -112,6 +113,52 @@ def test_errors_of_the_new_model_alone_send_it_back(empty_server: Server, tmp_pa
     pairs = story(empty_server)["agreement"]["pairs"]
     assert pairs["new_failed"] > pairs["old_failed"]
     assert pairs["both_failed"] > 0, "what both fail is nobody's fault"
+
+
+ADDS = """
+schema: 1
+steps:
+  - name: add
+    python: {function: add}
+    inputs: {numbers: $request.numbers}
+    emit: [{kind: sum}]
+"""
+
+
+class PipelineCallers(Repeating):
+    def __init__(self, server: Server) -> None:
+        super().__init__(threads=2)
+        self._runtime = server.client("sagemaker-runtime")
+
+    def step(self) -> None:
+        self._runtime.invoke_endpoint(
+            EndpointName="shop", Body=b'{"numbers": [1, 2]}', ContentType="application/json"
+        )
+
+
+def test_a_pipeline_is_held_to_its_events(empty_server: Server, tmp_path: Path) -> None:
+    for name, off in (("old", 0.0), ("new", 0.0001), ("wrong", 1.0)):
+        code = f"def add(numbers):\n    return {{'sum': sum(numbers) + {off}}}\n"
+        empty_server.prepare(name, pipeline(tmp_path / name, ADDS, code))
+    client = empty_server.client("sagemaker")
+    client.create_endpoint(EndpointName="shop", EndpointConfigName="old")
+    empty_server.wait_in_service("shop")
+    with PipelineCallers(empty_server):
+        update(client, "wrong", "scores tolerance=0.01 slower=0")
+        assert "answers disagree" in settled(client)["FailureReason"]
+        update(client, "new", "scores tolerance=0.01 slower=0")
+        assert settled(client)["EndpointConfigName"] == "new"
+
+
+def test_a_change_of_routing_alone_is_rolled_out_as_a_model_is(
+    empty_server: Server, tmp_path: Path
+) -> None:
+    with shop(empty_server, tmp_path, old=(0.0, 0)) as client:
+        routing = {"RoutingStrategy": "RANDOM"}
+        empty_server.config("new", ModelName="old", RoutingConfig=routing)
+        update(client, "new", "exact slower=0")
+        [variant] = settled(client)["ProductionVariants"]
+    assert variant["RoutingConfig"] == routing
 
 
 def baking(server: Server) -> None:

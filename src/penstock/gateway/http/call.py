@@ -160,7 +160,7 @@ class Call(Invocation):
         #: output while it is not this call's turn; None: it is
         self.pending: list[bytes] | None = None
         self.state = NEW
-        self.affinity = self.stream = None
+        self.affinity = self.aimed = self.stream = None
         self.past = FRESH
         self.deadline = None
         self.variant = None
