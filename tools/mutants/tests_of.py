@@ -271,6 +271,7 @@ TESTS_OF: dict[str, tuple[str, ...]] = {
     "core/rollout/sequential.py": ("core/rollout/test_rollout_agreement.py",),
     "core/rollout/comparison.py": ("core/rollout/test_rollout_comparison.py",),
     "core/rollout/machine.py": ("core/rollout/test_rollout_machine.py",),
+    "core/rollout/scorer.py": ("core/rollout/test_rollout_scorer.py",),
     "core/rollout/policy.py": ("core/rollout/test_rollout_machine.py",),
     "core/alarms/evaluate.py": (
         "core/alarms/test_alarm_evaluate.py",
@@ -423,6 +424,7 @@ TESTS_OF: dict[str, tuple[str, ...]] = {
     "gateway/http/proxy.py": ("gateway/test_proxy.py",),
     "gateway/dispatch/mirroring.py": ("gateway/test_mirroring.py",),
     "gateway/dispatch/comparing.py": ("gateway/test_comparing.py",),
+    "gateway/dispatch/scoring.py": ("gateway/test_scoring.py",),
     "gateway/dispatch/outliers.py": ("gateway/test_outliers.py",),
     "gateway/dispatch/rebalancing.py": ("gateway/test_rebalancing.py",),
     "gateway/dispatch/recording.py": ("gateway/test_recording.py", *_DISPATCH),
