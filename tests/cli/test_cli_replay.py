@@ -71,6 +71,8 @@ def test_the_scorer_judges_answers_that_are_not_the_same(
     assert (status, told["outcomes"]) == (0, {"agree": 13, "unpaired": 1})
     assert sorted(one["old"] for one in server.judged) == [*range(100, 112)]
     assert {(one["request"], one["new"]) for one in server.judged} == {(50, 25)}
+    of_the_scorer = told["tests"][-1]
+    assert [of_the_scorer[name] for name in ("test", "hits", "trials")] == ["scorer", 0, 12]
     server.verdict = (200, {}, b"[0.1]")
     status, told = replayed(penstock, server, capture)
     assert (status, told["outcomes"]) == (1, {"agree": 1, "differ": 12, "unpaired": 1})

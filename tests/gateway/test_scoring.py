@@ -16,7 +16,7 @@ from tests.kit.gateway import MemoryLink, reply, routes, run
 
 from penstock.core.deployment.deployment import CaptureSpec, EndpointRoutes
 from penstock.core.rollout.agreement import AgreementSpec
-from penstock.errors import CallerError, ModelError
+from penstock.errors import CallerError, ModelError, NotNowError
 from penstock.gateway.dispatch import scoring
 from penstock.gateway.dispatch.capture import Captures
 from penstock.gateway.dispatch.invocation import Invocation
@@ -72,6 +72,8 @@ def test_the_scorer_gets_the_request_and_both_answers(share: float) -> None:
     )
     assert (asked.endpoint, asked.door, copy, deadline_ms) == ("judge", "scorer", 3, 60_000)
     assert bench.outcomes() == [], "nobody knows yet"
+    taken = {"in_flight": 1, "bytes": len(b"body") + len(b'{"score": 1}') + len(b"no JSON")}
+    assert bench.dispatcher._scorers._gates["judge"].snapshot() == taken
     assert bench.dispatcher.in_flight == 0, "no caller waits"
     bench.judge.reply(b"true")
     assert bench.said() == ["agree", "scored"]
@@ -126,6 +128,7 @@ def test_times_count_where_the_scorer_has_judged(answer: bytes | None) -> None:
 def test_only_pairs_that_both_answered_are_judged() -> None:
     bench = ScoreBench()
     bench.call(b"1")
+    assert bench.dispatcher.in_flight == 0
     bench.link(2).fail(ModelError("model-raised", "it raised"))
     assert bench.said() == ["new-failed"]
     assert bench.judge.sent == []
@@ -247,11 +250,27 @@ def test_bodies_that_are_too_large_are_not_judged(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize("told", ["all-copies-full", "stopping"])
-def test_a_scorer_without_room_has_not_failed(told: str) -> None:
+def test_a_scorer_without_room_has_not_failed(told: str, caplog: pytest.LogCaptureFixture) -> None:
     bench = ScoreBench()
     bench.pair()
-    bench.judge.fail(CallerError(told, "not now"))
+    bench.judge.fail(NotNowError(told, "not now"))
     assert bench.said() == ["unpaired"]
+    assert caplog.records == []
+
+
+@pytest.mark.parametrize(("kept", "told"), [(2, ["a", "b"]), (1, ["a", "b", "a"])])
+def test_each_kind_of_failure_is_told_once_while_it_is_remembered(
+    kept: int,
+    told: list[str],
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(scoring, "_LOGGED_MAX", kept)
+    bench = ScoreBench()
+    for code in "aba":
+        bench.pair()
+        bench.judge.fail(ModelError(code, code))
+    assert [record.getMessage()[-1] for record in caplog.records] == told
 
 
 def test_its_requests_are_in_no_capture_and_no_comparison_of_the_scorers_own() -> None:

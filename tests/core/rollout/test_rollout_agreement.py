@@ -179,6 +179,8 @@ def test_a_scorer_that_fails_now_and_then_does_no_harm() -> None:
 
 def test_a_scorer_that_answers_is_no_reason_to_promote_or_to_wait() -> None:
     assert verdict(AgreementCounts(agree=600, scored=1), JUDGED) == AS_GOOD
+    unasked = judge(JUDGED, AgreementCounts(agree=1)).tests[-1]
+    assert (unasked.name, unasked.hits, unasked.trials) == ("scorer", 0, 0)
     found = judge(JUDGED, AgreementCounts(agree=300, scored=300))
     assert found.verdict == UNDECIDED
     assert "scorer" not in found.why

@@ -40,6 +40,8 @@ def test_a_body_that_is_json_is_passed_on_as_it_came() -> None:
     assert question(b'{"a":1e2,"a":2}', b"1", b"2") == (
         b'{"request": {"a":1e2,"a":2}, "old": 1, "new": 2}'
     )
+    text = "schön".encode()
+    assert b'"' + text + b'"' in question(text, b"1", b"2"), "no longer than it came"
 
 
 @pytest.mark.parametrize(

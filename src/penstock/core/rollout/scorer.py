@@ -48,9 +48,7 @@ def scored(answer: bytes) -> bool:
             value = value[0]
     if isinstance(value, dict):
         value = next((value[name] for name in _MEMBERS if name in value), None)
-    if isinstance(value, bool):
-        return value
-    if isinstance(value, int | float) and 0 <= value <= 1:
+    if isinstance(value, int | float) and 0 <= value <= 1:  # a bool is 0 or 1
         return value >= _AGREES_FROM
     raise answer_invalid(_shown(answer))
 

@@ -62,7 +62,7 @@ class AnswersToJudge(NamedTuple):
     beside: tuple[str, ...]  #: outcomes that are counted beside the scorer's
 
 
-class _Place(NamedTuple):
+class _PairAsked(NamedTuple):
     """What a pair has taken of the bound of its scorer."""
 
     gate: MirrorGate
@@ -113,7 +113,7 @@ class Scorers(CopiesUnderWay):
             deadline=None,
             priority=_PRIORITY_LAST,
             door=DOOR,
-            context=_Place(gate, size, answers),
+            context=_PairAsked(gate, size, answers),
             number=self._ids.next(),
         )
         self.live[made.number] = made
