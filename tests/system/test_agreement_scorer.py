@@ -84,7 +84,7 @@ def test_a_scorer_that_raises_sends_it_back(empty_server: Server, tmp_path: Path
     assert "the update to configuration new failed, old serves on: the scorer judge failed" in why
     assert "pairs: model-code-failed; 'penstock logs judge' and the server's log say more" in why
     told = empty_server.log(offset).count("the scorer judge failed for a pair of answers")
-    assert told == 1, "not once for each pair"
+    assert 1 <= told <= 2, "once for each gateway, not for each pair"
 
 
 def test_a_scorer_that_is_deleted_meanwhile_sends_it_back(
