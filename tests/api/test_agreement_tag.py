@@ -23,6 +23,9 @@ def test_words_in_any_order_with_a_default_for_each() -> None:
     assert agreement_of("mirror=0.5 ranking top=3 slower=0") == AgreementSpec(
         kind="ranking", top=3, mirror=0.5, slower_max=0.0
     )
+    assert agreement_of("disagree=0.1 scorer=the-judge2") == AgreementSpec(
+        scorer="the-judge2", disagree_max=0.1
+    )
 
 
 @pytest.mark.parametrize(
@@ -33,6 +36,14 @@ def test_words_in_any_order_with_a_default_for_each() -> None:
         ("scores disagree=0", "'disagree=0' has to be a number from 0.0001 to 0.5"),
         ("scores classes", "'classes' is there twice"),
         ("cosine", "'cosine' is none of its words: scores, classes,"),
+        ("scorer", "'scorer' is none of its words: scores, classes, ranking, text, exact, scorer="),
+        ("scorer=", "'scorer=' has to name an endpoint"),
+        ("scorer=a/b", "'scorer=a/b' has to name an endpoint"),
+        ("scorer=" + 64 * "a", "has to name an endpoint"),
+        ("scorer=a scorer=b", "'scorer=b' is there twice"),
+        ("scores scorer=a", "'scores' has no meaning beside 'scorer=a'"),
+        ("scorer=a tolerance=0.01", "'tolerance=0.01' has no meaning beside 'scorer=a'"),
+        ("scorer=a top=10", "'top=10' has no meaning beside 'scorer=a'"),
     ],
 )
 def test_what_says_nothing_sensible_is_refused(value: str, says: str) -> None:

@@ -164,6 +164,7 @@ def test_what_can_not_be_rolled_out_is_refused_before_anything_changes(shop: Ser
         b'{"artifact": "team/b"}': "answers already",
         b'{"artifact": "../b"}': "..",
         b'{"artifact": "team/b-2", "agreement": "exactly"}': "none of its words",
+        b'{"artifact": "team/b-2", "agreement": "scorer=nobody"}': "no endpoint 'nobody'",
         b'{"artifact": "team/b-2", "kind": "ALL_AT_ONCE", "agreement": "exact"}': "while both",
         b'{"artifact": "team/b-2", "alarms": ["gone"]}': "create gone first",
         b'{"artifact": "team/b-2", "percent": 90}': "from 1 to 50",

@@ -46,6 +46,7 @@ _HTTP = (
         )
     ),
 )
+_COMPARING = ("gateway/test_comparing.py", "gateway/test_scoring.py")
 _DISPATCH = (
     "gateway/test_dispatcher.py",
     "gateway/test_dispatcher_async.py",
@@ -274,6 +275,7 @@ TESTS_OF: dict[str, tuple[str, ...]] = {
     "core/rollout/sequential.py": ("core/rollout/test_rollout_agreement.py",),
     "core/rollout/comparison.py": ("core/rollout/test_rollout_comparison.py",),
     "core/rollout/machine.py": ("core/rollout/test_rollout_machine.py",),
+    "core/rollout/scorer.py": ("core/rollout/test_rollout_scorer.py",),
     "core/rollout/policy.py": ("core/rollout/test_rollout_machine.py",),
     "core/alarms/evaluate.py": (
         "core/alarms/test_alarm_evaluate.py",
@@ -400,7 +402,7 @@ TESTS_OF: dict[str, tuple[str, ...]] = {
         "gateway/test_descriptors.py",
         *_HTTP,
     ),
-    "gateway/dispatch/dispatcher.py": _DISPATCH,
+    "gateway/dispatch/dispatcher.py": (*_DISPATCH, *_COMPARING),
     "gateway/dispatch/target_dispatcher.py": _DISPATCH,
     "gateway/traffic_loads.py": (
         "gateway/test_traffic_loads.py",
@@ -425,7 +427,8 @@ TESTS_OF: dict[str, tuple[str, ...]] = {
     "gateway/http/answer_pipeline.py": _HTTP,
     "gateway/http/proxy.py": ("gateway/test_proxy.py",),
     "gateway/dispatch/mirroring.py": ("gateway/test_mirroring.py",),
-    "gateway/dispatch/comparing.py": ("gateway/test_comparing.py",),
+    "gateway/dispatch/comparing.py": _COMPARING,
+    "gateway/dispatch/scoring.py": ("gateway/test_scoring.py",),
     "gateway/dispatch/outliers.py": ("gateway/test_outliers.py",),
     "gateway/dispatch/rebalancing.py": ("gateway/test_rebalancing.py",),
     "gateway/dispatch/recording.py": ("gateway/test_recording.py", *_DISPATCH),

@@ -147,3 +147,50 @@ def test_only_what_is_not_sure_yet_is_named() -> None:
     assert found.verdict == UNDECIDED
     assert "answers disagree" in found.why
     assert "times the old model's time" not in found.why
+
+
+#: Answers are judged by another endpoint.
+JUDGED = AgreementSpec(scorer="judge")
+
+
+def test_a_scorer_that_surely_fails_for_most_pairs_sends_it_back() -> None:
+    """Nobody could say then whether the new answers are as good."""
+    assert verdict(AgreementCounts(unscored=10), JUDGED) == UNDECIDED
+    found = judge(JUDGED, AgreementCounts(unscored=11, scorer_error="endpoint-not-found"))
+    assert found.verdict == WORSE
+    assert found.why == (
+        "the scorer judge failed for 11 of 11 pairs: endpoint-not-found; 'penstock logs judge' and"
+        " the server's log say more (sure to 99.81% that it is above 50.00%)"
+    )
+    equal_ones_say_nothing = AgreementCounts(agree=600, unscored=11)
+    assert verdict(equal_ones_say_nothing, JUDGED) == WORSE
+    assert verdict(AgreementCounts(unscored=11)) == UNDECIDED, "there is no scorer"
+
+
+def test_a_scorer_that_fails_now_and_then_does_no_harm() -> None:
+    some = AgreementCounts(agree=600, scored=100, unscored=45, scorer_error="model-raised")
+    assert verdict(some, JUDGED) == AS_GOOD
+    found = judge(JUDGED, AgreementCounts(agree=60, differ=40, slower=9, scored=70, unscored=30))
+    assert [(one.name, one.hits, one.trials, one.bound) for one in found.tests] == [
+        ("answers", 40, 100, 0.01), ("errors", 0, 0, 0.5), ("failures", 0, 100, 0.01),
+        ("time", 9, 100, 0.5), ("scorer", 30, 100, 0.5),
+    ]  # fmt: skip
+
+
+def test_a_scorer_that_answers_is_no_reason_to_promote_or_to_wait() -> None:
+    assert verdict(AgreementCounts(agree=600, scored=1), JUDGED) == AS_GOOD
+    unasked = judge(JUDGED, AgreementCounts(agree=1)).tests[-1]
+    assert (unasked.name, unasked.hits, unasked.trials) == ("scorer", 0, 0)
+    found = judge(JUDGED, AgreementCounts(agree=300, scored=300))
+    assert found.verdict == UNDECIDED
+    assert "scorer" not in found.why
+
+
+def test_failures_of_a_scorer_are_counted_by_the_codes_of_their_errors() -> None:
+    told = {"agree": 3, "scored": 2, "unscored:deadline-passed": 1, "unscored:model-raised": 4}
+    assert AgreementCounts.of(told) == AgreementCounts(
+        agree=3, scored=2, unscored=5, scorer_error="model-raised"
+    )
+    equally = {"unscored:b": 1, "unscored:a": 1}
+    assert AgreementCounts.of(equally).scorer_error == "b", "not by their order"
+    assert AgreementCounts.of(dict(reversed(equally.items()))).scorer_error == "b"

@@ -15,7 +15,7 @@ The artifact is loaded before anything changes: one that can't be is refused.
 from __future__ import annotations
 
 import math
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any, Final
 
 import orjson
@@ -24,6 +24,7 @@ from starlette.routing import Route
 
 from penstock.api.admin.answers import answered
 from penstock.api.admin.rollouts import agreement_story, policy_story
+from penstock.api.sagemaker.agreements import with_scorer
 from penstock.control.alarms import rows as alarm_rows
 from penstock.control.plane import ControlPlane
 from penstock.control.store.records import EndpointRecord
@@ -79,6 +80,9 @@ class _TargetRolloutPages:
         record = await self._plane.database.call(Store.describe_endpoint, name)
         artifact, policy = wanted_of(await request.body())
         await self._check_alarms(policy.alarms)
+        if policy.agreement is not None:
+            agreement = await with_scorer(self._plane.database, policy.agreement, record.name)
+            policy = replace(policy, agreement=agreement)
         serves = _of(record, model).serves
         if artifact == serves:
             raise _invalid("artifact", f"another one than {serves!r}, which answers already")

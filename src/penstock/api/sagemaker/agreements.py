@@ -8,8 +8,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
-from penstock.api.sagemaker.context import invalid
+from penstock.api.sagemaker.context import SagemakerContext, invalid
+from penstock.control.store.records import NotFound
+from penstock.control.store.store import Store
+from penstock.control.store.store_thread import StoreThread
 from penstock.core.deployment.deployment import DeploymentSpec
+from penstock.core.deployment.endpoint_state import DELETING
+from penstock.core.rollout.agreement import AgreementSpec
 from penstock.core.rollout.agreement_words import agreement_of
 from penstock.core.rollout.policy import ALL_AT_ONCE, RolloutPolicy
 from penstock.errors import CallerError
@@ -46,6 +51,53 @@ def agreeing(
         if any(each.model is not None and each.model.multi_model for each in one.variants):
             raise _invalid("answers of multi-model variants are not compared.")
     return replace(policy, agreement=spec)
+
+
+async def check_scorer(
+    context: SagemakerContext, policy: RolloutPolicy | None, endpoint: str
+) -> RolloutPolicy | None:
+    """The policy, with its scorer's name as that endpoint writes it.
+
+    `endpoint`: the one that is updated. Raises ValidationException: what its agreement names can't
+    be its scorer.
+    """
+    if policy is None or policy.agreement is None:
+        return policy
+    try:
+        return replace(
+            policy, agreement=await with_scorer(context.database, policy.agreement, endpoint)
+        )
+    except CallerError as error:
+        raise _invalid(error.message) from error
+
+
+async def with_scorer(database: StoreThread, spec: AgreementSpec, endpoint: str) -> AgreementSpec:
+    """As `check_scorer`; raises CallerError (`agreement-invalid`)."""
+    name = spec.scorer
+    if not name:
+        return spec
+    if name.lower() == endpoint.lower():
+        raise _no_scorer(f"endpoint {name!r} can't be the scorer of its own answers.")
+    try:
+        record = await database.call(Store.describe_endpoint, name)
+    except NotFound as error:
+        raise _no_scorer(f"there is no endpoint {name!r} to be the scorer.") from error
+    if record.active is None or record.status == DELETING:
+        raise _no_scorer(f"endpoint {name!r} can't be the scorer: it is {record.status}.")
+    if record.active.takes_components or any(
+        one.model is not None and one.model.multi_model for one in record.active.variants
+    ):
+        raise _no_scorer(
+            f"endpoint {name!r} can't be the scorer: its requests have to name a component or a"
+            " target model, and a scorer's name none."
+        )
+    return replace(spec, scorer=record.name)
+
+
+def _no_scorer(cause: str) -> CallerError:
+    return CallerError(
+        "agreement-invalid", cause, hint="Name an endpoint that has one model and serves."
+    )
 
 
 def _invalid(cause: str) -> Exception:

@@ -12,7 +12,7 @@ from typing import Any
 
 from penstock.api.aws import Members
 from penstock.api.sagemaker import rollouts, security_members
-from penstock.api.sagemaker.agreements import agreeing
+from penstock.api.sagemaker.agreements import agreeing, check_scorer
 from penstock.api.sagemaker.async_inference import async_config
 from penstock.api.sagemaker.context import (
     SagemakerContext,
@@ -145,6 +145,7 @@ async def update_endpoint(context: SagemakerContext, params: Members) -> Members
     config_record = await context.call(Store.describe_endpoint_config, spec.config_name)
     tags = await context.database.call(Store.list_tags, config_record.arn)
     policy = agreeing(policy, tags, record.shown, spec)
+    policy = await check_scorer(context, policy, record.name)
     try:
         await context.database.call(
             Store.begin_update,

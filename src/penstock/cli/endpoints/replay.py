@@ -17,9 +17,10 @@ from penstock.cli.client import Client
 from penstock.cli.endpoints.replay_report import Replayed, ReplayReport, html_page, text_report
 from penstock.cli.output import note, print_json
 from penstock.core.jobs.spec import TransformInput
-from penstock.core.rollout.agreement import WORSE
+from penstock.core.rollout.agreement import WORSE, AgreementSpec
 from penstock.core.rollout.agreement_words import agreement_of
 from penstock.core.rollout.comparison import agree
+from penstock.core.rollout.scorer import question, scored
 from penstock.errors import CallerError, PenstockError
 from penstock.records.objects.objects import list_objects
 from penstock.records.objects.sources import open_object
@@ -64,14 +65,11 @@ def replay(
     spec = agreement_of(like)
     report = ReplayReport(capture=capture, endpoint=to, spec=spec)
     client = server.client()
-    client.sagemaker("DescribeEndpoint", EndpointName=to)  # one that is missing fails no call
+    for endpoint in filter(None, (to, spec.scorer)):  # one that is missing fails no call
+        client.sagemaker("DescribeEndpoint", EndpointName=endpoint)
     told = time.monotonic()
-    for done in _sent(client, to, _calls(capture, limit, report), concurrency, rate):
-        call, answer, error, took_s = done
-        agreed = None
-        if answer is not None and call.answer is not None:
-            agreed = agree(call.answer, answer, spec)
-        report.add(Replayed(call, answer, error, took_s, agreed))
+    for done in _sent(client, report, _calls(capture, limit, report), concurrency, rate):
+        report.add(done)
         if time.monotonic() - told > _TELLS_EVERY_S:
             told = time.monotonic()
             note(f"{report.sent} calls: {report.words()}")
@@ -129,21 +127,22 @@ def _lines(chunks: Iterator[bytes]) -> Iterator[bytes]:
         yield rest
 
 
-_Done = tuple[CapturedCall, bytes | None, PenstockError | None, float]
-
-
 def _sent(
-    client: Client, endpoint: str, calls: Iterator[CapturedCall], concurrency: int, rate: float
-) -> Iterator[_Done]:
-    """Each call with its answer or its error, and what it took in s."""
+    client: Client,
+    report: ReplayReport,
+    calls: Iterator[CapturedCall],
+    concurrency: int,
+    rate: float,
+) -> Iterator[Replayed]:
+    """Each call with what became of it. `report`: where to it is sent, and how it is compared."""
     with ThreadPoolExecutor(concurrency) as pool:
-        under_way: set[Future[_Done]] = set()
+        under_way: set[Future[Replayed]] = set()
         due = time.monotonic()
         for call in calls:
             if rate:
                 time.sleep(max(due - time.monotonic(), 0.0))
                 due = max(due, time.monotonic() - 1.0) + 1.0 / rate
-            under_way.add(pool.submit(_asked, client, endpoint, call))
+            under_way.add(pool.submit(_asked, client, report.endpoint, report.spec, call))
             if len(under_way) >= concurrency:
                 done, under_way = wait(under_way, return_when=FIRST_COMPLETED)
                 yield from (one.result() for one in done)
@@ -151,7 +150,7 @@ def _sent(
             yield one.result()
 
 
-def _asked(client: Client, endpoint: str, call: CapturedCall) -> _Done:
+def _asked(client: Client, endpoint: str, spec: AgreementSpec, call: CapturedCall) -> Replayed:
     headers = {"Content-Type": call.request_type} if call.request_type else {}
     if call.answer_type:
         headers["Accept"] = call.answer_type
@@ -162,5 +161,15 @@ def _asked(client: Client, endpoint: str, call: CapturedCall) -> _Done:
     try:
         answer, _ = client.invoke(endpoint, call.request, headers)
     except PenstockError as error:
-        return call, None, error, time.monotonic() - began
-    return call, answer, None, time.monotonic() - began
+        return Replayed(call, None, error, time.monotonic() - began, None)
+    took_s = time.monotonic() - began
+    if call.answer is None:
+        return Replayed(call, answer, None, took_s, None)
+    if not spec.scorer or call.answer == answer:
+        return Replayed(call, answer, None, took_s, agree(call.answer, answer, spec))
+    asked = question(call.request, call.answer, answer)
+    try:
+        said, _ = client.invoke(spec.scorer, asked, {"Content-Type": "application/json"})
+        return Replayed(call, answer, None, took_s, scored(said), scored=True)
+    except PenstockError as error:
+        return Replayed(call, answer, None, took_s, None, scorer_error=error)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from html import escape
 from typing import Any, Final, NamedTuple
 
@@ -35,7 +35,7 @@ svg{width:100%;height:auto}svg text{font:12px system-ui,sans-serif;fill:var(--in
 table{border-collapse:collapse;width:100%;font-size:.85rem}
 td,th{padding:.2rem .4rem;border-bottom:1px solid var(--line);text-align:left;
 overflow-wrap:anywhere;vertical-align:top}
-.agree{fill:var(--good)}.differ,.failed{fill:var(--bad)}.unpaired{fill:var(--none)}
+.agree{fill:var(--good)}.differ,.failed{fill:var(--bad)}.unpaired,.unscored{fill:var(--none)}
 .curve{fill:none;stroke:var(--good);stroke-width:2}.axis{stroke:var(--line)}
 """
 
@@ -47,7 +47,9 @@ class Replayed(NamedTuple):
     answer: bytes | None
     error: PenstockError | None
     took_s: float
-    agreed: bool | None  #: None: there is no pair of answers
+    agreed: bool | None  #: None: there is no pair of answers, or its scorer failed
+    scored: bool = False  #: it was the scorer that said so
+    scorer_error: PenstockError | None = None
 
 
 @dataclass(slots=True)
@@ -58,8 +60,11 @@ class ReplayReport:
     sent: int = 0
     unreadable: int = 0  #: lines that are no captured call
     without_request: int = 0  #: captured calls without their request
-    outcomes: Counter[str] = field(default_factory=Counter)  #: agree | differ | failed | unpaired
+    #: agree | differ | failed | unpaired | unscored
+    outcomes: Counter[str] = field(default_factory=Counter)
     errors: Counter[str] = field(default_factory=Counter)  #: by code
+    scored: int = 0  #: pairs that the scorer judged
+    scorer_error: str = ""  #: its last one
     took_s: list[float] = field(default_factory=list)  #: of calls that were answered
     differing: list[Replayed] = field(default_factory=list)  #: the first ones
 
@@ -68,10 +73,15 @@ class ReplayReport:
         if one.error is not None:
             self.errors[one.error.code] += 1
             self.outcomes["failed"] += 1
+        elif one.scorer_error is not None:
+            self.took_s.append(one.took_s)
+            self.outcomes["unscored"] += 1
+            self.scorer_error = f"{one.scorer_error.code}: {one.scorer_error.message}"
         else:
             self.took_s.append(one.took_s)
             named = {True: "agree", False: "differ", None: "unpaired"}
             self.outcomes[named[one.agreed]] += 1
+            self.scored += one.scored
         if (one.error is not None or one.agreed is False) and len(self.differing) < _SHOWN_MAX:
             self.differing.append(one)
 
@@ -81,6 +91,9 @@ class ReplayReport:
             agree=self.outcomes["agree"],
             differ=self.outcomes["differ"],
             new_failed=self.outcomes["failed"],
+            scored=self.scored,
+            unscored=self.outcomes["unscored"],
+            scorer_error=self.scorer_error,
         )
         return judge(_timeless(self.spec), counts)
 
@@ -148,7 +161,7 @@ def html_page(report: ReplayReport) -> str:
 
 
 def _timeless(spec: AgreementSpec) -> AgreementSpec:
-    return AgreementSpec(**(asdict(spec) | {"slower_max": 0.0}))
+    return replace(spec, slower_max=0.0)
 
 
 def _rows(report: ReplayReport) -> list[tuple[str, object]]:

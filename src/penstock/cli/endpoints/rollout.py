@@ -182,7 +182,7 @@ def _rows(story: dict[str, Any]) -> list[tuple[str, object]]:
         pairs = ", ".join(
             f"{count} {name.replace('_', ' ')}"
             for name, count in agreement["pairs"].items()
-            if count
+            if count and name != "scorer_error"
         )
         rows += [("pairs", pairs or "none yet"), (agreement["verdict"], agreement["why"])]
     if story["failure_reason"]:

@@ -11,15 +11,22 @@ answers. Three shares are watched, each with a test that may be looked at at any
     time      of the pairs that both answered: those for which the new one took longer than
               `slower_max` times what the old one took
 
-WORSE: one of them is surely above its bound (a half for the first share of errors and for time).
-AS_GOOD: all of them are surely below. The level is shared out among the tests, so that a generation
-that keeps all bounds is sent back with a probability of at most 1 - `confidence`, and one that
-breaks a bound is promoted with no more.
+Where another endpoint judges the answers (`scorer.py`), a fourth one is watched, and says nothing
+for the new generation:
+
+    scorer    of the pairs that the scorer was asked about: those for which it failed. They are in
+              no other test
+
+WORSE: one of them is surely above its bound (a half for the first share of errors, for time and for
+the scorer). AS_GOOD: all of them are surely below. The level is shared out among the tests, so that
+a generation that keeps all bounds is sent back with a probability of at most 1 - `confidence`, and
+one that breaks a bound is promoted with no more.
 """
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -37,8 +44,12 @@ SLOWER: Final = "slower"  #: counted beside one of the two above
 NEW_FAILED: Final = "new-failed"
 OLD_FAILED: Final = "old-failed"
 BOTH_FAILED: Final = "both-failed"
-#: The pair has only one answer: the copy was dropped, or the caller left.
+#: The pair has only one answer, as the copy was dropped or the caller left; or its scorer had no
+#: room for it.
 UNPAIRED: Final = "unpaired"
+SCORED: Final = "scored"  #: counted beside agree or differ: it was the scorer that said so
+#: The scorer failed. Written `unscored:CODE`, with the code of its error.
+UNSCORED: Final = "unscored"
 
 #: How two answers are compared (`comparison.py`).
 KINDS: Final = ("scores", "classes", "ranking", "text", "exact")
@@ -49,7 +60,8 @@ _HALF: Final = 0.5
 class AgreementSpec:
     """What a new generation is held to."""
 
-    kind: str = "scores"  #: one of KINDS
+    kind: str = "scores"  #: one of KINDS; without a scorer
+    scorer: str = ""  #: the endpoint that judges pairs of answers; "" = `kind` says how
     #: scores: of two numbers, absolute or relative; text: the part of the tokens that may differ
     tolerance: float = 0.01
     top: int = 10  #: ranking: places that count
@@ -71,10 +83,21 @@ class AgreementCounts:
     old_failed: int = 0
     both_failed: int = 0
     unpaired: int = 0
+    scored: int = 0
+    unscored: int = 0
+    scorer_error: str = ""  #: code of the scorer's most frequent error
 
     @classmethod
     def of(cls, outcomes: Mapping[str, int]) -> AgreementCounts:
-        return cls(**{name.replace("-", "_"): count for name, count in outcomes.items()})
+        counts: Counter[str] = Counter()
+        errors: Counter[str] = Counter()
+        for name, count in outcomes.items():
+            outcome, _, code = name.partition(":")
+            counts[outcome.replace("-", "_")] += count
+            if code:
+                errors[code] += count
+        error = max(errors, key=lambda code: (errors[code], code), default="")
+        return cls(**counts, scorer_error=error)
 
     @property
     def answered(self) -> int:
@@ -90,7 +113,7 @@ class AgreementCounts:
 class AgreementTest:
     """One share, and what is known of it."""
 
-    name: str  #: answers | errors | failures | time
+    name: str  #: answers | errors | failures | time | scorer
     hits: int
     trials: int
     bound: float
@@ -128,19 +151,23 @@ def judge(spec: AgreementSpec, counts: AgreementCounts) -> AgreementVerdict:
     ]
     if spec.slower_max:
         tests.append(_test("time", counts.slower, counts.answered, _HALF))
+    if spec.scorer:
+        tests.append(_test("scorer", counts.unscored, counts.scored + counts.unscored, _HALF))
     against = [one for one in tests if one.name != "failures"]
     # The old one may fail requests as well, so more than `errors_max` alone says nothing against.
     needed = len(against) / (1.0 - spec.confidence)
     worse = [one for one in against if one.above >= needed]
     if worse:
-        return AgreementVerdict(verdict=WORSE, why=_words(worse[0], spec), tests=tuple(tests))
+        return AgreementVerdict(
+            verdict=WORSE, why=_words(worse[0], spec, counts), tests=tuple(tests)
+        )
     # All must hold, so none of these needs a part of the level.
-    for_it = [one for one in tests if one.name != "errors"]
+    for_it = [one for one in tests if one.name not in ("errors", "scorer")]
     open_ = [one for one in for_it if one.below < 1.0 / (1.0 - spec.confidence)]
     if not open_:
-        why = "; ".join(_words(one, spec) for one in for_it)
+        why = "; ".join(_words(one, spec, counts) for one in for_it)
         return AgreementVerdict(verdict=AS_GOOD, why=why, tests=tuple(tests))
-    why = "not sure yet: " + "; ".join(_words(one, spec) for one in open_)
+    why = "not sure yet: " + "; ".join(_words(one, spec, counts) for one in open_)
     return AgreementVerdict(verdict=UNDECIDED, why=why, tests=tuple(tests))
 
 
@@ -155,13 +182,15 @@ def _test(name: str, hits: int, trials: int, bound: float) -> AgreementTest:
     )
 
 
-def _words(test: AgreementTest, spec: AgreementSpec) -> str:
+def _words(test: AgreementTest, spec: AgreementSpec, counts: AgreementCounts) -> str:
     of = f"{test.hits} of {test.trials}"
     said = {
         "answers": f"{of} answers disagree",
         "errors": f"the new model alone failed {of} requests that one of both failed",
         "failures": f"the new model alone failed {of} requests",
         "time": f"{of} answers took more than {spec.slower_max:g} times the old model's time",
+        "scorer": f"the scorer {spec.scorer} failed for {of} pairs: {counts.scorer_error};"
+        f" 'penstock logs {spec.scorer}' and the server's log say more",
     }[test.name]
     side, sure = ("above", test.above) if test.above > test.below else ("below", test.below)
     shown = min(math.floor(_sure(sure) * 1e4), 9999) / 1e4  # a test is never sure to 100 %

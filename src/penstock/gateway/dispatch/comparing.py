@@ -8,6 +8,7 @@ other generation has none now, the request has no pair, which is counted. `core/
 counts.
 
 Not compared: streams, requests of a session or a sequence, and answers larger than `ANSWER_MAX`.
+Where the agreement has a scorer, that says which answers agree (`scoring.py`).
 A copy that is not answered because its instance ends as planned says nothing of either generation.
 """
 
@@ -36,6 +37,7 @@ from penstock.errors import PenstockError
 from penstock.gateway.dispatch.endpoint_table import Endpoint
 from penstock.gateway.dispatch.invocation import Invocation, session_of
 from penstock.gateway.dispatch.mirroring import OF_MODEL, CopiesUnderWay, copied
+from penstock.gateway.dispatch.scoring import AnswersToJudge, Scorers
 from penstock.gateway.dispatch.targets import aim_at
 from penstock.gateway.request_id import RequestIds
 from penstock.metrics.counts.recorder import VariantRecorder
@@ -66,11 +68,13 @@ class Comparisons(CopiesUnderWay):
         ids: RequestIds,
         rng: random.Random,
         written: Callable[[Invocation], None],
+        scorers: Scorers,
     ) -> None:
         """`written`: ends a request whose outcome is known."""
         super().__init__(rng, written)
         self._monotonic = clock.monotonic
         self._ids = ids
+        self._scorers = scorers
 
     def copy(
         self, original: Invocation, group: Group, body: bytes, answer: bytes | None, *, now: float
@@ -179,8 +183,12 @@ class Comparisons(CopiesUnderWay):
         if new is None:
             return (NEW_FAILED,)
         spec = pair.routes.spec
-        found = AGREE if agree(old, new, spec) else DIFFER
         took_s = self._monotonic() - invocation.received
         old_s, new_s = (took_s, pair.took_s) if pair.incoming else (pair.took_s, took_s)
         slower = spec.slower_max > 0.0 and new_s > old_s * spec.slower_max
-        return (found, SLOWER) if slower else (found,)
+        beside = (SLOWER,) if slower else ()
+        if spec.scorer:
+            rollout, recorder = pair.routes.rollout, pair.recorder
+            answers = AnswersToJudge(invocation.body, old, new, rollout, recorder, beside)
+            return self._scorers.judge(spec.scorer, answers)
+        return (AGREE if agree(old, new, spec) else DIFFER, *beside)

@@ -46,6 +46,7 @@ from penstock.gateway.dispatch.outliers import OutlierWatch
 from penstock.gateway.dispatch.rebalancing import Rebalancing
 from penstock.gateway.dispatch.recording import ExplainRing, NoRecorder, Recorders
 from penstock.gateway.dispatch.retries import RetryingDispatcher
+from penstock.gateway.dispatch.scoring import Scorers
 from penstock.gateway.dispatch.sequences import GatewaySequences, SequenceDrains
 from penstock.gateway.dispatch.sessions import GatewaySessions
 from penstock.gateway.dispatch.streaming import StreamObserved
@@ -118,7 +119,10 @@ class Dispatcher(RetryingDispatcher):
         self._shared = shared
         self._captures = captures
         self._mirrors = Mirrors(rng, self.written)
-        self._comparisons = Comparisons(clock, self.ids, rng, self.written)
+        self._scorers = Scorers(clock, self.ids, rng, self._endpoints, self.invoke, self.written)
+        self._comparisons = Comparisons(clock, self.ids, rng, self.written, self._scorers)
+        #: responders of requests that are nobody's calls, beside those of shadows
+        self._nobodys = (self._comparisons, self._scorers)
         self._newcomers = Newcomers(limits, self._waiting, ready_in_s)
         self._rebalancing = Rebalancing(self.table, self._links)
         self._outliers = OutlierWatch(
@@ -132,7 +136,8 @@ class Dispatcher(RetryingDispatcher):
 
     @property
     def in_flight(self) -> int:
-        return len(self._live) - len(self._mirrors.live) - len(self._comparisons.live)
+        copies = len(self._mirrors.live) + len(self._comparisons.live) + len(self._scorers.live)
+        return len(self._live) - copies
 
     # Requests
 
@@ -296,8 +301,8 @@ class Dispatcher(RetryingDispatcher):
 
     def _answer_and_more(self, endpoint: Endpoint, invocation: Invocation, reply: Reply) -> None:
         """Answers; then the call is captured and copied."""
-        if invocation.responder is self._comparisons:  # nobody's call
-            self._comparisons.on_reply(invocation, reply)
+        if invocation.responder in self._nobodys:
+            invocation.responder.on_reply(invocation, reply)
             return
         record, captures, body = None, self._captures, invocation.body
         if endpoint.capture is not None and captures is not None:
@@ -314,7 +319,7 @@ class Dispatcher(RetryingDispatcher):
         generation of a rollout, where there are such. `answer`: None for its model's error, or if
         it was not `whole`, but a stream."""
         endpoint: Endpoint = original.entry
-        if self._stopping or original.responder is self._comparisons:
+        if self._stopping or original.responder in self._nobodys:
             return
         with apart("copies of requests", original.endpoint):  # the call itself is over
             now = self._monotonic()
@@ -341,7 +346,7 @@ class Dispatcher(RetryingDispatcher):
         self, invocation: Invocation, stream: StreamObserved, meta: bytes | None
     ) -> None:
         spec = invocation.entry.capture
-        if invocation.responder is self._comparisons:
+        if invocation.responder in self._nobodys:
             return
         if spec is not None and self._captures is not None:
             record = self._captures.sample(spec, invocation, meta or b"")
@@ -520,6 +525,7 @@ class Dispatcher(RetryingDispatcher):
         self._stopping = True
         self._mirrors.stop(self.cancel)
         self._comparisons.stop(self.cancel)
+        self._scorers.stop(self.cancel)
         self._waiting.refuse_newcomers()
         return await super().drain(timeout_s)
 

@@ -141,7 +141,8 @@ COMPARED: Final = PrometheusMetric(
     "penstock_rollout_compared", "counter", (*_VARIANT, "outcome", _COMPONENT),
     "Requests that both generations of a rollout were asked, by what became of their two answers: "
     "agree, differ, new-failed, old-failed, both-failed, unpaired (one of them was not asked or "
-    "did not answer); slower counts beside the first two.",
+    "did not answer, or the scorer had no room), unscored (the scorer failed); slower, and scored "
+    "where a scorer said so, count beside the first two.",
 )  # fmt: skip
 COPIES: Final = PrometheusMetric(
     "penstock_copies", "gauge", (*_VARIANT, "state", _COMPONENT),

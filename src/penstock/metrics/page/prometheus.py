@@ -349,7 +349,7 @@ def _compared(totals: VariantTotals) -> Counts:
     """Pairs of all rollouts, by outcome."""
     found: Counter[str] = Counter()
     for (_, outcome), count in totals.compared.items():
-        found[outcome] += count
+        found[outcome.partition(":")[0]] += count  # without the code of a scorer's error
     return _by_label(found)
 
 
