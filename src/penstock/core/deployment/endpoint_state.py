@@ -169,6 +169,8 @@ class EndpointObserved:
     shortages: tuple[PoolShortage, ...] = ()
     alarms: Mapping[str, str] = field(default_factory=dict)  #: name -> state, of a rollout's alarms
     agreement: AgreementCounts | None = None  #: of a rollout whose answers are compared
+    #: component -> the same of the rollout of its new revision
+    component_agreements: Mapping[str, AgreementCounts] = field(default_factory=dict)
 
     def copies_by_instance(self) -> dict[str, list[CopyObserved]]:
         """Copies in their order, by instance id; instances without a copy have no entry."""
@@ -306,6 +308,7 @@ class SetComponent:
     failure_reason: str = ""
     active_revision: int | None = None
     goes_back: str = ""
+    why: str = ""  #: of the reason, in words with numbers
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,7 +52,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from penstock.core.deployment.capacity_spec import ComponentRevision, ComponentSpec, raised
+from penstock.core.deployment.capacity_spec import ComponentSpec, raised
 from penstock.core.deployment.deployment import DeploymentSpec
 from penstock.core.deployment.endpoint_state import (
     DELETING,
@@ -289,10 +289,11 @@ class _ReconcileTurn:
         if watched and step.progress.stage == BAKING:
             self.deadline = earliest(self.deadline, self._now + LOOK_S)
 
-    def _wake_for_revision(self, target: ComponentRevision | None) -> None:
+    def _wake_for_revision(self, component: ComponentSpec) -> None:
+        target = component.target
         if target is None or target.goes_back:
             return
-        if target.alarms:
+        if target.alarms or component.compared is not None:
             self.deadline = earliest(self.deadline, self._now + LOOK_S)
         if target.expires:
             due = self._now + max(target.expires - self._wall, 0.0)
@@ -347,7 +348,7 @@ class _ReconcileTurn:
                 others=self._desired.components,
                 wall=self._wall,
             )
-            self._wake_for_revision(component.target)
+            self._wake_for_revision(component)
 
     def end_components(self, reason: str) -> None:
         """Ends the components of an endpoint that will never serve."""
