@@ -1,5 +1,5 @@
-"""Requests that both generations of a rollout are asked: the caller is answered first, and what
-becomes of a pair is counted, and nothing else."""
+"""Requests that both generations of a rollout, or both revisions of a component, are asked: the
+caller is answered first, and what becomes of a pair is counted, and nothing else."""
 
 from __future__ import annotations
 
@@ -217,3 +217,90 @@ def test_a_share_of_the_requests_is_copied() -> None:
     assert 60 <= len(bench.link(2).sent) <= 140
     bench.link(2).events.on_reply(bench.link(2).take(), reply(b"answer"))
     assert bench.outcomes() == [(ROLLOUT, "agree")]
+
+
+def test_an_answer_of_a_copy_that_has_left_the_routes_is_no_pair() -> None:
+    """It may be of what an earlier rollout replaced."""
+    bench = PairBench()
+    invocation, _ = bench.invoke()
+    _, new = compared(0.0, AgreementSpec()).variants
+    (other,) = routes(3).variants
+    bench.connect("i3")
+    later = replace(compared(0.0, AgreementSpec()), variants=(replace(other, weight=1.0), new))
+    bench.dispatcher.publish(later)
+    bench.link(1).reply()
+    bench.dispatcher.written(invocation)
+    assert bench.link(2).sent == bench.link(3).sent == []
+    assert bench.outcomes() == []
+
+
+def revisions(*new: int, spec: AgreementSpec | None = None, held: bool = True) -> EndpointRoutes:
+    """Component `chat` with copies 1 and 2, of which these are of the new revision; and `rank`."""
+    (entry,) = routes(1, 2).variants
+    copies = tuple(replace(one, incoming=one.copy in new) for one in entry.copies)
+    found = ComparedRoutes(rollout=ROLLOUT, spec=spec or AgreementSpec(slower_max=0.0))
+    chat = replace(entry, component="chat", copies=copies, compared=found if held else None)
+    rank = replace(routes(3).variants[0], component="rank")
+    return replace(routes(), takes_components=True, variants=(chat, rank))
+
+
+class RevisionBench(Bench):
+    """A component whose copies are of two revisions."""
+
+    def __init__(self, *new: int) -> None:
+        super().__init__(1)
+        for one in (2, 3):
+            self.connect(f"i{one}")
+        self.dispatcher.publish(revisions(*new))
+
+    def call(self, answer: bytes = b"answer", component: str = "chat") -> int:
+        """The copy that answered it."""
+        invocation, told = self.invoke(component=component)
+        (by,) = [one for one in (1, 2, 3) if self.link(one).sent]
+        self.link(by).reply(answer)
+        assert told.told == [("reply", answer)]
+        self.dispatcher.written(invocation)
+        return by
+
+    def outcomes(self) -> list[tuple[Any, ...]]:
+        """With whose recorder they were counted."""
+        return [(row[2], *row[4:]) for row in self.counting.told if row[3:4] == ("compared",)]
+
+
+def test_what_a_copy_of_one_revision_answered_a_copy_of_the_other_is_asked() -> None:
+    """Callers' requests go to any copy; whose answer is the new one's is seen by the copy."""
+    bench = RevisionBench(2)
+    for new in (2, 1):
+        bench.dispatcher.publish(revisions(new))
+        assert bench.call(b"1.0") == 1
+        if new == 2:
+            bench.link(2).reply(b"1.5")
+        else:
+            bench.link(2).fail(ModelError("model-raised", "it raised"))
+    assert bench.outcomes() == [("chat", ROLLOUT, "differ"), ("chat", ROLLOUT, "old-failed")]
+    assert bench.link(1).sent == bench.link(2).sent == [], "a copy is not copied again"
+    assert bench.dispatcher.in_flight == 0
+    assert bench.outstanding() == {1: 0, 2: 0, 3: 0}
+
+
+def test_a_copy_goes_to_no_copy_of_the_revision_that_has_answered() -> None:
+    bench = RevisionBench(2)
+    held = [bench.invoke(component="chat")[0] for _ in range(7)]
+    assert [len(bench.link(one).sent) for one in (1, 2)] == [4, 3]
+    bench.link(1).reply()
+    assert [len(bench.link(one).sent) for one in (1, 2)] == [3, 4], "into its last slot"
+    bench.link(1).reply()
+    assert [len(bench.link(one).sent) for one in (1, 2)] == [2, 4]
+    assert bench.outcomes() == [("chat", ROLLOUT, "unpaired")]
+    assert len(held) == 7
+
+
+def test_other_components_and_later_answers_are_not_compared() -> None:
+    bench = RevisionBench(2)
+    assert bench.call(component="rank") == 3
+    invocation, _ = bench.invoke(component="chat")
+    bench.dispatcher.publish(revisions(held=False))
+    bench.link(1).reply()
+    bench.dispatcher.written(invocation)
+    assert [bench.link(one).sent for one in (1, 2, 3)] == [[], [], []]
+    assert bench.outcomes() == []

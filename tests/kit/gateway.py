@@ -22,7 +22,7 @@ from penstock.core.deployment.deployment import (
 from penstock.errors import PenstockError
 from penstock.gateway.dispatch.capture import Captures
 from penstock.gateway.dispatch.dispatcher import Dispatcher
-from penstock.gateway.dispatch.invocation import SENT, Invocation
+from penstock.gateway.dispatch.invocation import SENT, Affinity, Invocation
 from penstock.gateway.request_id import RequestIds
 from penstock.wire import frames
 
@@ -243,6 +243,7 @@ class Bench:
         *,
         endpoint: str = "echo",
         variant: str | None = None,
+        component: str | None = None,
         deadline_s: float | None = None,
         body: bytes = b"body",
     ) -> tuple[Invocation, Recording]:
@@ -257,6 +258,8 @@ class Bench:
             deadline=None if deadline_s is None else now + deadline_s,
             variant=variant,
         )
+        if component is not None:
+            invocation.affinity = Affinity(component=component)
         self.dispatcher.invoke(invocation)
         return invocation, recording
 

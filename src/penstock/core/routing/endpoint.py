@@ -166,13 +166,14 @@ class EndpointRouter:
         state.outstanding = outstanding = state.outstanding + 1
         return Routed(state, chosen.name, reason, outstanding, helper)
 
-    def pick_in(self, group: Group) -> Routed | None:
+    def pick_in(self, group: Group, *, incoming: bool) -> Routed | None:
         """A slot on a copy of one pool, for a request that no caller waits for; None: no copy of it
-        that is open has room."""
+        that is open has room. `incoming`: whether it is to be of what takes over."""
         pool = self._pools.get(group)
         if pool is None or pool.multi_model:
             return None
-        state = pool.strategy.pick(pool.open) if pool.open else None
+        copies = [one for one in pool.open if one.incoming is incoming]
+        state = pool.strategy.pick(copies) if copies else None
         if state is None:
             return None
         self._number = state.picked = self._number + 1
@@ -580,6 +581,7 @@ class EndpointRouter:
             if known is None or known.group != state.group:
                 state.judge()  # what it was judged by stays behind
         state.join(group)
+        state.incoming = group.incoming or route.incoming
         state.instance_id = route.instance_id
         state.kind = route.kind
         state.cache_bytes = TOKEN_BYTES * route.cache_tokens

@@ -1,13 +1,14 @@
-"""Requests that both generations of a rollout are asked, and how their answers compare.
+"""Requests that both sides of a rollout are asked, and how their answers compare.
 
-While a rollout with an agreement gives both generations traffic, a request that one of them has
-answered is copied to the other, after the caller has its answer. The copy takes its slot from the
-same router as callers' requests do, so no copy of a model gets more than it has room for; where the
-other generation has none now, the request has no pair, which is counted. `core/rollout` judges the
-counts.
+The sides are two generations of an endpoint, or two revisions of an inference component. While a
+rollout with an agreement gives both traffic, a request that one of them has answered is copied to
+the other, after the caller has its answer. The copy takes its slot from the same router as callers'
+requests do, so no copy of a model gets more than it has room for; where the other side has none
+now, the request has no pair, which is counted. `core/rollout` judges the counts.
 
-Not compared: streams, requests of a session or a sequence, and answers larger than `ANSWER_MAX`.
-A copy that is not answered because its instance ends as planned says nothing of either generation.
+Not compared: streams, requests of a session or a sequence, answers larger than `ANSWER_MAX`, and
+answers of copies that have left the routes: they may be of what an earlier rollout replaced.
+A copy that is not answered because its instance ends as planned says nothing of either side.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from penstock.clock import Clock
-from penstock.core.deployment.deployment import ComparedRoutes, Group
+from penstock.core.deployment.deployment import ComparedRoutes
 from penstock.core.request.mirroring import MIRRORED, NOT_SAMPLED, MirrorGate
 from penstock.core.rollout.agreement import (
     AGREE,
@@ -29,7 +30,7 @@ from penstock.core.rollout.agreement import (
     UNPAIRED,
 )
 from penstock.core.rollout.comparison import agree
-from penstock.core.routing import Routed
+from penstock.core.routing import CopyState, Routed
 from penstock.errors import PenstockError
 from penstock.gateway.dispatch.endpoint_table import Endpoint
 from penstock.gateway.dispatch.invocation import Invocation, session_of
@@ -44,18 +45,18 @@ _TOO_LATE: Final = "deadline-passed"  #: code of an error that says of a model t
 
 
 class AnswerPair(NamedTuple):
-    """A request that one generation has answered: what its copy is compared with."""
+    """A request that one side has answered: what its copy is compared with."""
 
     routes: ComparedRoutes
     gate: MirrorGate
     recorder: VariantRecorder
-    incoming: bool  #: it was the new generation that answered
+    incoming: bool  #: it was the new side that answered
     answer: bytes | None  #: None: it failed
     took_s: float
 
 
 class Comparisons(CopiesUnderWay):
-    """Copies for the other generation."""
+    """Copies for the other side."""
 
     def __init__(
         self,
@@ -70,21 +71,21 @@ class Comparisons(CopiesUnderWay):
         self._ids = ids
 
     def copy(
-        self, original: Invocation, group: Group, body: bytes, answer: bytes | None, *, now: float
+        self, original: Invocation, by: CopyState, body: bytes, answer: bytes | None, *, now: float
     ) -> tuple[Invocation, Routed] | None:
-        """A copy of a request for the other generation, with its slot; the caller sends it. None:
-        it is not sampled, or has no pair.
+        """A copy of a request for the other side, with its slot; the caller sends it. None: it is
+        not compared, not sampled, or has no pair.
 
         Args:
             original: has an answer, or its model's error.
-            group: whose copy had it.
+            by: the copy that had it.
             body: of the request.
             answer: None for an error.
         """
         endpoint: Endpoint = original.entry
-        routes, gate = endpoint.compared, endpoint.pairs
-        assert routes is not None
-        if original.copy_failures:
+        group = by.group
+        routes, gate = endpoint.compared.get(group), endpoint.pairs
+        if routes is None or original.copy_failures or by.draining:
             return None
         size = len(body)
         in_session = session_of(original) is not None
@@ -92,18 +93,20 @@ class Comparisons(CopiesUnderWay):
         if outcome == NOT_SAMPLED:
             return None
         recorder = endpoint.recorders[group.pool]
-        other = group._replace(incoming=not group.incoming)
+        # Both revisions of a component are in one group.
+        other = group if group.component else group._replace(incoming=not group.incoming)
         routed = None
         if outcome == MIRRORED:
             too_long = answer is not None and len(answer) > ANSWER_MAX
-            routed = None if too_long else endpoint.router.pick_in(other)
+            if not too_long:
+                routed = endpoint.router.pick_in(other, incoming=not by.incoming)
             if routed is None:
                 gate.release(size)
         if routed is None:
             recorder.compared(routes.rollout, UNPAIRED)
             return None
         took_s = now - original.received
-        pair = AnswerPair(routes, gate, recorder, group.incoming, answer, took_s)
+        pair = AnswerPair(routes, gate, recorder, by.incoming, answer, took_s)
         made = copied(
             original, body, self, entry=endpoint, context=pair, number=self._ids.next(), now=now
         )

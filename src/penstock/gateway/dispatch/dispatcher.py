@@ -305,8 +305,8 @@ class Dispatcher(RetryingDispatcher):
         self, original: Invocation, body: bytes, answer: bytes | None, *, whole: bool = True
     ) -> None:
         """Sends a copy of a request that was answered to the shadow variant, and one to the other
-        generation of a rollout, where there are such. `answer`: None for its model's error, or if
-        it was not `whole`, but a stream."""
+        generation or revision of a rollout, where there are such. `answer`: None for its model's
+        error, or if it was not `whole`, but a stream."""
         endpoint: Endpoint = original.entry
         if self._stopping or original.responder is self._comparisons:
             return
@@ -314,9 +314,9 @@ class Dispatcher(RetryingDispatcher):
             now = self._monotonic()
             if endpoint.shadow is not None:
                 self._send_copy(self._mirrors.copy(endpoint.shadow, original, body, now=now), now)
-            if endpoint.compared is not None and original.route is not None and whole:
-                group = original.route.state.group
-                self._send_copy(self._comparisons.copy(original, group, body, answer, now=now), now)
+            if endpoint.compared and original.route is not None and whole:
+                by = original.route.state
+                self._send_copy(self._comparisons.copy(original, by, body, answer, now=now), now)
 
     def _send_copy(self, found: tuple[Invocation, Routed] | None, now: float) -> None:
         if found is not None:

@@ -92,11 +92,11 @@ class Endpoint:
         self.count_others()
         self.look_closer()
         self.capture = routes.capture
+        found = {pool.group: pool.compared or routes.compared for pool in routes.variants}
+        #: whose answers are compared, and with which rollout's agreement
+        self.compared = {group: one for group, one in found.items() if one is not None}
         #: nothing is left to do for a request once it is answered
-        self.only_answers = (
-            routes.capture is None and not routes.shadows and routes.compared is None
-        )
-        self.compared = routes.compared
+        self.only_answers = routes.capture is None and not routes.shadows and not self.compared
         #: whether its replies report the numbers of input and output tokens
         self.generates = any(
             variant.model.get("task") == GENERATION_TASK for variant in self.routes.variants
