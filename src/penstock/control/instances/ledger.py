@@ -256,9 +256,11 @@ class EndpointLedger:
         outstanding: Callable[[int], int] = lambda copy: 0,
         alarms: Mapping[str, str] | None = None,
         agreement: AgreementCounts | None = None,
+        component_agreements: Mapping[str, AgreementCounts] | None = None,
     ) -> EndpointObserved:
         """`outstanding`: copy -> its requests in flight now; `alarms`: name -> state, of those that
-        its rollout watches; `agreement`: what its rollout's comparisons found."""
+        its rollout watches; `agreement`: what its rollout's comparisons found;
+        `component_agreements`: the same by component."""
         return EndpointObserved(
             instances=tuple(entry.observed() for entry in self.instances.values()),
             copies=tuple(
@@ -271,6 +273,7 @@ class EndpointLedger:
             shortages=tuple(self._shortages.values()),
             alarms=alarms or {},
             agreement=agreement,
+            component_agreements=component_agreements or {},
         )
 
     def _type_of(self, instance_id: str) -> str:

@@ -208,7 +208,8 @@ def told(action: Action) -> tuple[str, str, str]:
             of = f"generation {action.generation}"
             return what, action.reason, f"{of}: {action.why}" if action.why else of
         case SetComponent(component=component, status=status):
-            return f"component {component} {status}", action.reason, action.failure_reason
+            detail = action.failure_reason or action.why
+            return f"component {component} {status}", action.reason, detail
         case ForgetComponent(component=component):
             return f"forget component {component}", action.reason, ""
         case WithdrawRoutes():

@@ -225,11 +225,13 @@ class EndpointBusy(CallerError):
 class RolloutSettled(CallerError):
     """There is no rollout to which anything could be ordered."""
 
-    def __init__(self, name: str, why: str) -> None:
+    def __init__(self, endpoint: str, why: str, component: str = "") -> None:
+        whose = f"inference component {component!r}" if component else f"endpoint {endpoint!r}"
+        shown = f"{endpoint} --component {component}" if component else endpoint
         super().__init__(
             "rollout-settled",
-            f"the rollout of endpoint {name!r} can't be changed: {why}",
-            hint=f"`penstock rollout show {name}` shows what it is.",
+            f"the rollout of {whose} can't be changed: {why}",
+            hint=f"`penstock rollout show {shown}` shows what it is.",
             status=409,
         )
 
