@@ -374,6 +374,26 @@ def test_components_end_where_they_were_told_whatever_happens_in_between(
 ) -> None:
     world = ComponentWorld(managed)
     world.settle()
+    comes_to_rest(world, managed, events)
+
+
+@settings(max_examples=200, deadline=None)
+@given(MANAGED, st.integers(1, 3), st.lists(EVENTS, max_size=20))
+def test_nothing_takes_over_unproved_whatever_happens_to_a_rollout_that_is_held_to_agreement(
+    managed: ManagedScaling | None, copies: int, events: list[tuple[str, str, int]]
+) -> None:
+    world = ComponentWorld(managed)
+    world.settle()
+    world.ask("x", "create", copies)
+    world.heal()
+    world.pairs = PAIRS[0]
+    world.ask("x", "agree", copies)
+    comes_to_rest(world, managed, events)
+
+
+def comes_to_rest(
+    world: ComponentWorld, managed: ManagedScaling | None, events: list[tuple[str, str, int]]
+) -> None:
     for what, detail, number in events:
         if what == "step":
             world.step(number, detail)
