@@ -304,3 +304,46 @@ def test_other_components_and_later_answers_are_not_compared() -> None:
     bench.dispatcher.written(invocation)
     assert [bench.link(one).sent for one in (1, 2, 3)] == [[], [], []]
     assert bench.outcomes() == []
+
+
+def test_a_revision_that_answers_few_callers_is_asked_few_requests_of_the_other() -> None:
+    """Else a new copy alone would get the requests of all former ones."""
+    bench = RevisionBench(2)
+    bench.dispatcher.table.set_usable("i2", False)  # callers' requests go to copy 1 only
+    held = [bench.invoke(component="chat")[0] for _ in range(4)]
+    bench.dispatcher.table.set_usable("i2", True)
+    for _ in range(4):
+        bench.link(1).reply()
+    assert [len(bench.link(one).sent) for one in (1, 2)] == [0, 4]
+    for _ in range(4):
+        bench.link(2).reply()
+    for one in held:
+        bench.dispatcher.written(one)
+    bench.dispatcher.publish(revisions(2))  # as whenever a copy comes or goes
+    assert bench.call() == 1
+    assert bench.link(2).sent == []
+    first, _ = bench.invoke(component="chat")
+    second, _ = bench.invoke(component="chat")
+    bench.link(2).reply()  # one of a caller's
+    assert [len(bench.link(one).sent) for one in (1, 2)] == [2, 0]
+    assert [bench.link(1).take().door for _ in range(2)] == ["runtime", "shadow"]
+    assert (first.variant, second.variant) == ("AllTraffic", "AllTraffic")
+
+
+@pytest.mark.parametrize(
+    ("queue_ms", "outcomes"), [(0, ["agree", "slower"]), (9, ["agree", "slower"]), (60, ["agree"])]
+)
+def test_of_a_component_the_wait_for_a_turn_is_no_time_of_its_model(
+    queue_ms: int, outcomes: list[str]
+) -> None:
+    """Copied requests find fewer copies to choose from than callers' requests do."""
+    bench = RevisionBench(2)
+    bench.dispatcher.publish(revisions(2, spec=AgreementSpec(slower_max=1.5)))
+    invocation, _ = bench.invoke(component="chat")
+    bench.timers.advance(0.1)
+    bench.link(1).reply()
+    bench.dispatcher.written(invocation)
+    bench.timers.advance(0.2)
+    link = bench.link(2)
+    link.events.on_reply(link.take(), reply(b"answer")._replace(queue_us=queue_ms * 1000))
+    assert bench.outcomes() == [("chat", ROLLOUT, one) for one in outcomes]

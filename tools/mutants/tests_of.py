@@ -268,6 +268,7 @@ TESTS_OF: dict[str, tuple[str, ...]] = {
     "core/endpoint/ready_times.py": ("core/test_core_ready_times.py",),
     "core/rollout/agreement.py": ("core/rollout/test_rollout_agreement.py",),
     "core/rollout/agreement_words.py": ("api/test_agreement_tag.py",),
+    "core/rollout/pair_balance.py": ("core/rollout/test_rollout_pair_balance.py",),
     "core/rollout/sequential.py": ("core/rollout/test_rollout_agreement.py",),
     "core/rollout/comparison.py": ("core/rollout/test_rollout_comparison.py",),
     "core/rollout/machine.py": ("core/rollout/test_rollout_machine.py",),

@@ -6,6 +6,10 @@ the other, after the caller has its answer. The copy takes its slot from the sam
 requests do, so no copy of a model gets more than it has room for; where the other side has none
 now, the request has no pair, which is counted. `core/rollout` judges the counts.
 
+What a copy of a component takes is counted without the wait for its turn there. Callers' requests
+choose among all copies, copied ones only among those of one revision, and where that has fewer they
+find them busy more often.
+
 Not compared: streams, requests of a session or a sequence, answers larger than `ANSWER_MAX`, and
 answers of copies that have left the routes: they may be of what an earlier rollout replaced.
 A copy that is not answered because its instance ends as planned says nothing of either side.
@@ -53,6 +57,7 @@ class AnswerPair(NamedTuple):
     incoming: bool  #: it was the new side that answered
     answer: bytes | None  #: None: it failed
     took_s: float
+    turns: bool  #: waits for a turn count as well
 
 
 class Comparisons(CopiesUnderWay):
@@ -87,6 +92,9 @@ class Comparisons(CopiesUnderWay):
         routes, gate = endpoint.compared.get(group), endpoint.pairs
         if routes is None or original.copy_failures or by.draining:
             return None
+        balance, to_new = endpoint.balances.get(group), not by.incoming
+        if balance is not None and not balance.admits(to_new=to_new):
+            return None
         size = len(body)
         in_session = session_of(original) is not None
         outcome = gate.admit(routes.spec.mirror, self._random(), size, in_session=in_session)
@@ -99,14 +107,17 @@ class Comparisons(CopiesUnderWay):
         if outcome == MIRRORED:
             too_long = answer is not None and len(answer) > ANSWER_MAX
             if not too_long:
-                routed = endpoint.router.pick_in(other, incoming=not by.incoming)
+                routed = endpoint.router.pick_in(other, incoming=to_new)
             if routed is None:
                 gate.release(size)
         if routed is None:
             recorder.compared(routes.rollout, UNPAIRED)
             return None
-        took_s = now - original.received
-        pair = AnswerPair(routes, gate, recorder, by.incoming, answer, took_s)
+        if balance is not None:
+            balance.copied(to_new=to_new)
+        turns = not group.component
+        took_s = _took_s(original, now, turns=turns)
+        pair = AnswerPair(routes, gate, recorder, by.incoming, answer, took_s, turns)
         made = copied(
             original, body, self, entry=endpoint, context=pair, number=self._ids.next(), now=now
         )
@@ -148,7 +159,13 @@ class Comparisons(CopiesUnderWay):
             return (NEW_FAILED,)
         spec = pair.routes.spec
         found = AGREE if agree(old, new, spec) else DIFFER
-        took_s = self._monotonic() - invocation.received
+        took_s = _took_s(invocation, self._monotonic(), turns=pair.turns)
         old_s, new_s = (took_s, pair.took_s) if pair.incoming else (pair.took_s, took_s)
         slower = spec.slower_max > 0.0 and new_s > old_s * spec.slower_max
         return (found, SLOWER) if slower else (found,)
+
+
+def _took_s(invocation: Invocation, now: float, *, turns: bool) -> float:
+    reply = invocation.reply
+    waited_s = 0.0 if turns or reply is None else reply.queue_us * 1e-6
+    return max(now - invocation.received - waited_s, 0.0)

@@ -16,9 +16,10 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
-from penstock.core.deployment.deployment import EndpointRoutes, VariantRoutes
+from penstock.core.deployment.deployment import EndpointRoutes, Group, VariantRoutes
 from penstock.core.request.admission import Admission, admission_spec
 from penstock.core.request.mirroring import MirrorGate, MirrorSpec
+from penstock.core.rollout.pair_balance import PairBalance
 from penstock.core.routing import CopyState, EndpointRouter, ModelsObserved, NoRoute, Routed
 from penstock.core.routing.sessions import Sessions
 from penstock.gateway.dispatch.invocation import UNBOUND, Invocation, component_of
@@ -41,8 +42,8 @@ class Endpoint:
     """One endpoint on the hot path. The dispatcher reads its fields for each request."""
 
     __slots__ = (
-        "_stray", "admission", "beside", "capture", "compared", "generates", "held_bytes",
-        "held_count", "in_flight", "keeps_sequences", "lanes", "looks_closer", "name",
+        "_stray", "admission", "balances", "beside", "capture", "compared", "generates",
+        "held_bytes", "held_count", "in_flight", "keeps_sequences", "lanes", "looks_closer", "name",
         "only_answers", "pairs", "recorders", "router", "routes", "shadow",
     )  # fmt: skip
 
@@ -67,7 +68,8 @@ class Endpoint:
         self.routes = routes
         self.shadow: Shadow | None = None
         self.recorders: dict[str, VariantRecorder] = {}
-        self.pairs = MirrorGate(MIRRORS)  #: requests that both generations of it are asked
+        self.pairs = MirrorGate(MIRRORS)  #: requests that both sides of a rollout are asked
+        self.balances: dict[Group, PairBalance] = {}  #: of components whose answers are compared
         self.derive(recorders)
 
     def derive(self, recorders: Recorders) -> None:
@@ -95,6 +97,10 @@ class Endpoint:
         found = {pool.group: pool.compared or routes.compared for pool in routes.variants}
         #: whose answers are compared, and with which rollout's agreement
         self.compared = {group: one for group, one in found.items() if one is not None}
+        known = self.balances
+        self.balances = {
+            group: known.get(group) or PairBalance() for group in self.compared if group.component
+        }
         #: nothing is left to do for a request once it is answered
         self.only_answers = routes.capture is None and not routes.shadows and not self.compared
         #: whether its replies report the numbers of input and output tokens
