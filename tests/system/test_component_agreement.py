@@ -41,7 +41,7 @@ def site(empty_server: Server, tmp_path: Path) -> ComponentSite:
     return made
 
 
-def held(site: ComponentSite, words: str, copies: int) -> None:
+def under_agreement(site: ComponentSite, words: str, copies: int) -> None:
     """Component `score` of model `old`, whose updates are held to these words."""
     site.component("score", "old", copies)
     arn = site.serves("score", copies=copies)["InferenceComponentArn"]
@@ -80,7 +80,7 @@ def story(site: ComponentSite) -> dict[str, Any]:
 def test_a_worse_one_goes_back_and_an_equal_one_takes_over_long_before_its_pauses_are_over(
     site: ComponentSite,
 ) -> None:
-    held(site, "scores tolerance=0.01", 2)
+    under_agreement(site, "scores tolerance=0.01", 2)
     with calls(site):
         update(site, "worse")
         described = site.serves("score", copies=2)
@@ -105,7 +105,7 @@ def test_of_one_copy_both_serve_until_it_is_sure_also_after_a_kill_of_the_server
     site: ComponentSite,
 ) -> None:
     """So few requests are copied that nothing is ever sure, so an operator ends it."""
-    held(site, "exact mirror=0.001", 1)
+    under_agreement(site, "exact mirror=0.001", 1)
 
     def both_serve() -> bool:
         told = story(site)

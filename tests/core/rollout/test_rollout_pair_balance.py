@@ -6,7 +6,7 @@ from penstock.core.rollout.pair_balance import AHEAD_MAX, PairBalance
 from penstock.core.rollout.sequential import evidence_above
 
 
-def asked(balance: PairBalance, directions: str) -> str:
+def copied(balance: PairBalance, directions: str) -> str:
     """Of answers of the former revision (o) and of the new one (n): those that are copied."""
     done = ""
     for one in directions:
@@ -18,10 +18,10 @@ def asked(balance: PairBalance, directions: str) -> str:
 
 
 def test_neither_revision_is_asked_much_more_than_it_answers() -> None:
-    assert asked(PairBalance(), "o" * 20) == "oooo"
-    assert asked(PairBalance(), "n" * 20) == "nnnn"
+    assert copied(PairBalance(), "o" * 20) == "oooo"
+    assert copied(PairBalance(), "n" * 20) == "nnnn"
     # Nine of ten answers are the former one's: of those as many are copied as of the others.
-    seen = asked(PairBalance(), "ooooooooon" * 40)
+    seen = copied(PairBalance(), "ooooooooon" * 40)
     assert (seen.count("o"), seen.count("n")) == (43, 40)
 
 

@@ -196,8 +196,9 @@ class ComponentSpec:
     def compared(self) -> ComponentRevision | None:
         """The revision that is being rolled out, where it is held to agree with the active one."""
         one = self.target
-        held = one is not None and one.agreement is not None and one.batch > 0 and not one.goes_back
-        return one if held else None
+        if one is None or one.agreement is None or not one.batch or one.goes_back:
+            return None
+        return one
 
     def revisions(self) -> tuple[ComponentRevision, ...]:
         return (self.active,) if self.target is None else (self.active, self.target)
