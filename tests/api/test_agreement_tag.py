@@ -1,4 +1,5 @@
-"""What the tag of an endpoint configuration may say of how a rollout's answers are compared."""
+"""What the tag of an endpoint configuration, or of an inference component, may say of how answers
+are compared while it is rolled out."""
 
 from __future__ import annotations
 
@@ -6,9 +7,11 @@ import re
 from dataclasses import replace
 
 import pytest
+from tests.kit.core_components import revision
 from tests.kit.core_reconcile import deployment
 
-from penstock.api.sagemaker.agreements import TAG, agreeing
+from penstock.api.sagemaker.agreements import TAG, agreeing, agreeing_revision
+from penstock.core.deployment.deployment import AsyncSpec
 from penstock.core.rollout.agreement import AgreementSpec
 from penstock.core.rollout.agreement_words import agreement_of
 from penstock.core.rollout.policy import ALL_AT_ONCE, CANARY, RolloutPolicy
@@ -62,5 +65,34 @@ def test_only_a_rollout_with_two_generations_has_something_to_compare() -> None:
         with pytest.raises(AwsError, match="while two generations serve"):
             agreeing(policy, {TAG: "exact"}, old, new)
     no_model = replace(new.variants[0], model=None)
-    with pytest.raises(AwsError, match="not for components"):
+    with pytest.raises(AwsError, match="Of inference components, give it to the component"):
         agreeing(CANARIES, {TAG: "exact"}, old, replace(new, variants=(no_model,)))
+
+
+def test_a_component_is_held_to_what_its_own_tag_says_from_its_update_on() -> None:
+    rolling, shop = revision(2, batch=1), deployment(generation=1)
+    assert agreeing_revision(rolling, {"team": "a"}, shop, copies=2, wall=9.0) == rolling
+    found = agreeing_revision(rolling, {TAG: "exact"}, shop, copies=2, wall=1700.0259)
+    assert found == replace(rolling, agreement=AgreementSpec(kind="exact"), rollout=1700025)
+
+
+@pytest.mark.parametrize(
+    ("changes", "copies", "asynchronous", "says"),
+    [
+        ({"batch": 0}, 2, False, "has RollingUpdatePolicy"),
+        ({"batch": 0, "base": "chat"}, 0, False, "answers of adapters are not compared"),
+        ({}, 0, False, "raise CopyCount first"),
+        ({}, 2, True, "answers of asynchronous endpoints"),
+    ],
+)
+def test_a_component_that_has_nothing_to_compare_refuses_the_tag(
+    changes: dict[str, object], copies: int, asynchronous: bool, says: str
+) -> None:
+    shop = deployment(generation=1)
+    if asynchronous:
+        shop = replace(shop, asynchronous=AsyncSpec(output_uri="file:///out"))
+    made = replace(revision(2, batch=1), **changes)  # type: ignore[arg-type]
+    with pytest.raises(AwsError, match=re.escape(says)):
+        agreeing_revision(made, {TAG: "exact"}, shop, copies=copies, wall=0.0)
+    with pytest.raises(AwsError, match="'cosine' is none of its words"):
+        agreeing_revision(made, {TAG: "cosine"}, shop, copies=copies, wall=0.0)

@@ -14,8 +14,10 @@ import pytest
 from tests.api.test_sagemaker_operations import ARN, SagemakerPlane, error, in_service
 from tests.api.test_sagemaker_rollouts import put_alarms
 
+from penstock.control.store.records import NotFound, RolloutSettled
 from penstock.control.store.store import Store
 from penstock.core.deployment.endpoint_state import SetComponent
+from penstock.core.rollout.agreement import AgreementSpec
 
 ROLE = "arn:aws:iam::123456789012:role/any"
 VARIANT = {"VariantName": "blue", "InstanceType": "ml.local.medium", "InitialInstanceCount": 1}
@@ -410,6 +412,72 @@ def test_the_record_of_a_component_that_goes_back_has_its_revisions_changed_over
     described = describe(plane)
     assert (described["Specification"], described["FailureReason"]) == (SPECIFICATION, "it rang")
     assert plane.store(Store.describe_component, "chat").desired.active.number == 1
+
+
+AGREEMENT = {"Key": "penstock:agreement", "Value": "exact disagree=0.02"}
+
+
+@pytest.mark.parametrize("when", ["created", "later"])
+def test_the_tag_of_a_component_is_read_with_its_new_specification(
+    plane: SagemakerPlane, when: str
+) -> None:
+    tags = {"Tags": [AGREEMENT]}
+    create(plane, **(tags if when == "created" else {}))
+    settle(plane)
+    if when == "later":
+        assert plane.call("AddTags", ResourceArn=CHAT, **tags)[0] == 200
+    status, answer = update(plane, Specification=SPECIFICATION)
+    assert (status, "that has RollingUpdatePolicy" in answer["message"]) == (400, True)
+    # A new count alone has nothing to compare.
+    assert update(plane, RuntimeConfig={"CopyCount": 3})[0] == 200
+    settle(plane)
+    assert update(plane, Specification=SPECIFICATION, DeploymentConfig=rolling())[0] == 200
+    target = plane.store(Store.describe_component, "chat").desired.target
+    assert target.agreement == AgreementSpec(kind="exact", disagree_max=0.02)
+    assert target.rollout == int(plane.clock.wall() * 1000)
+
+
+def test_orders_for_a_component_are_recorded_until_its_end_is_decided(
+    plane: SagemakerPlane,
+) -> None:
+    create(plane)
+    settle(plane)
+
+    def order(what: str, endpoint: str = "shop") -> str:
+        now = plane.clock.wall()
+        found = plane.store(Store.order_component_rollout, endpoint, "chat", what, now=now)
+        assert found.desired.target is not None
+        return str(found.desired.target.order)
+
+    with pytest.raises(RolloutSettled, match="no update with RollingUpdatePolicy is under way"):
+        order("abort")
+    update(plane, Specification=SPECIFICATION)
+    with pytest.raises(RolloutSettled, match="no update with RollingUpdatePolicy is under way"):
+        order("abort")
+    settle(plane, active_revision=2)
+    update(plane, Specification=SPECIFICATION, DeploymentConfig=rolling())
+    assert [order(one) for one in ("pause", "resume", "promote", "abort")] == [
+        "pause", "", "promote", "abort",
+    ]  # fmt: skip
+    with pytest.raises(NotFound):
+        order("abort", "other")
+    settle(plane, "Updating", failure_reason="it rang", goes_back="it rang")
+    with pytest.raises(RolloutSettled, match="it goes back already"):
+        order("promote")
+
+
+def test_what_goes_back_takes_no_order_of_its_own_rollout_along(plane: SagemakerPlane) -> None:
+    create(plane)
+    settle(plane)
+    for number in (2, 3):
+        update(plane, Specification=SPECIFICATION, DeploymentConfig=rolling())
+        if number == 2:
+            now = plane.clock.wall()
+            plane.store(Store.order_component_rollout, "shop", "chat", "pause", now=now)
+            settle(plane, active_revision=2)
+    settle(plane, "Updating", failure_reason="it rang", goes_back="it rang")
+    target = plane.store(Store.describe_component, "chat").desired.target
+    assert (target.number, target.order) == (2, "")
 
 
 def test_a_batch_is_within_the_bounds_of_its_kind(plane: SagemakerPlane) -> None:

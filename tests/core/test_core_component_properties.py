@@ -64,6 +64,7 @@ from penstock.core.deployment.endpoint_state import (
 from penstock.core.deployment.slot_retries import ReconcileSpec, failure_count
 from penstock.core.endpoint.reconcile import decide
 from penstock.core.resources import ComputeResources
+from penstock.core.rollout.agreement import AS_GOOD, AgreementCounts, AgreementSpec, judge
 
 SPEC = ReconcileSpec()
 GIB = 2**30
@@ -75,15 +76,22 @@ NEEDS = {
 }
 TRIES = {STARTING: RUNNING, LOADING: READY, LOST: READY, DRAINING: DRAINED}
 
+#: What comparisons may have found: nothing, nothing sure, what is surely worse, surely as good.
+AGREEMENT = AgreementSpec(slower_max=0.0)
+PAIRS = (
+    AgreementCounts(), AgreementCounts(agree=9), AgreementCounts(differ=20),
+    AgreementCounts(agree=2000),
+)  # fmt: skip
+
 Slot = tuple[str, int]
 
 
-def revision(name: str, number: int, batch: int = 0) -> ComponentRevision:
+def revision(name: str, number: int, batch: int = 0, *, held: bool = False) -> ComponentRevision:
     need, strategy = NEEDS[name]
     model = ModelSource(model_name=name)
     return ComponentRevision(
         number=number, model=model, need=need, strategy=strategy, batch=batch,
-        batch_wait_s=5.0 if batch else 0.0,
+        batch_wait_s=5.0 if batch else 0.0, agreement=AGREEMENT if held else None,
     )  # fmt: skip
 
 
@@ -104,6 +112,7 @@ class ComponentWorld:
         self.published: EndpointRoutes | None = None
         self.deadline: float | None = None
         self.number = 0
+        self.pairs = PAIRS[0]
 
     def settle(self) -> None:
         """Decides until nothing more is to be done now; that must come soon."""
@@ -114,6 +123,7 @@ class ComponentWorld:
                 failures=tuple(self.failures.values()),
                 published=self.published,
                 released=self.released,
+                component_agreements=dict.fromkeys(NEEDS, self.pairs),
             )
             decision = decide(self.desired, observed, now=self.now, spec=SPEC)
             self.deadline = decision.next_deadline
@@ -183,10 +193,15 @@ class ComponentWorld:
         for one in self.desired.components:
             if one.name == action.component and one.status != DELETING:
                 assert action.copies == one.copies
-                active = one.active
+                active, target = one.active, None
                 if one.target is not None and action.active_revision == one.target.number:
+                    proved = judge(AGREEMENT, self.pairs).verdict == AS_GOOD
+                    assert one.compared is None or proved, "it took over unproved"
                     active = one.target
-                one = replace(one, status=action.status, active=active, target=None)  # noqa: PLW2901
+                if one.target is not None and action.goes_back:
+                    active = one.target
+                    target = replace(one.active, batch=1, goes_back=action.goes_back)
+                one = replace(one, status=action.status, active=active, target=target)  # noqa: PLW2901
             changed.append(one)
         self.change(tuple(changed))
 
@@ -213,9 +228,10 @@ class ComponentWorld:
             )
         elif what == "delete" and one is not None:
             found[name] = replace(one, status=DELETING)
-        elif one is not None and one.status == IN_SERVICE and what in ("update", "roll"):
+        elif one is not None and one.status == IN_SERVICE and what in ("update", "roll", "agree"):
             self.number += 1
-            target = revision(name, self.number + 1, batch=int(what == "roll"))
+            batch = int(what != "update")
+            target = revision(name, self.number + 1, batch, held=what == "agree")
             found[name] = replace(one, status=UPDATING, copies=copies, target=target)
         elif one is not None and one.status in (IN_SERVICE, UPDATING) and what == "copies":
             found[name] = replace(one, status=UPDATING, copies=copies)
@@ -258,6 +274,7 @@ class ComponentWorld:
     def heal(self) -> None:
         """Good weather from now on, until nothing is under way and what is left to wait for is
         room, with the pauses between two tries to find some."""
+        self.pairs = PAIRS[-1]
         until = self.now + 10_000.0
         for _ in range(600):
             self.settle()
@@ -332,10 +349,13 @@ MANAGED = st.one_of(
 )
 EVENTS = st.one_of(
     st.tuples(
-        st.sampled_from(["create", "create", "copies", "copies", "update", "roll", "delete"]),
+        st.sampled_from(
+            ["create", "create", "copies", "copies", "update", "roll", "agree", "delete"]
+        ),
         st.sampled_from(sorted(NEEDS)),
         st.integers(0, 4),
     ),
+    st.tuples(st.just("pairs"), st.just(""), st.integers(0, len(PAIRS) - 1)),
     st.tuples(
         st.just("step"),
         st.sampled_from(["ok", "ok", "ok", "die", "wrong", "lost"]),
@@ -354,6 +374,26 @@ def test_components_end_where_they_were_told_whatever_happens_in_between(
 ) -> None:
     world = ComponentWorld(managed)
     world.settle()
+    comes_to_rest(world, managed, events)
+
+
+@settings(max_examples=200, deadline=None)
+@given(MANAGED, st.integers(1, 3), st.lists(EVENTS, max_size=20))
+def test_nothing_takes_over_unproved_whatever_happens_to_a_rollout_that_is_held_to_agreement(
+    managed: ManagedScaling | None, copies: int, events: list[tuple[str, str, int]]
+) -> None:
+    world = ComponentWorld(managed)
+    world.settle()
+    world.ask("x", "create", copies)
+    world.heal()
+    world.pairs = PAIRS[0]
+    world.ask("x", "agree", copies)
+    comes_to_rest(world, managed, events)
+
+
+def comes_to_rest(
+    world: ComponentWorld, managed: ManagedScaling | None, events: list[tuple[str, str, int]]
+) -> None:
     for what, detail, number in events:
         if what == "step":
             world.step(number, detail)
@@ -361,6 +401,8 @@ def test_components_end_where_they_were_told_whatever_happens_in_between(
             world.calm()
         elif what == "restart":
             world.restart()
+        elif what == "pairs":
+            world.pairs = PAIRS[number]
         elif what == "time" and world.deadline is not None:
             world.now = world.deadline
         elif what != "time":

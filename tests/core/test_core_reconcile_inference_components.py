@@ -13,6 +13,7 @@ from tests.kit.core_components import NEED, chat, copy, failed, revision
 from penstock.core.deployment.capacity_spec import BINPACK, ComponentSpec, CopySpec
 from penstock.core.deployment.deployment import (
     CONSOLIDATION,
+    ComparedRoutes,
     CopyRoute,
     DeploymentSpec,
     EndpointRoutes,
@@ -52,6 +53,7 @@ from penstock.core.deployment.endpoint_state import (
 from penstock.core.deployment.slot_retries import ReconcileSpec
 from penstock.core.endpoint.reconcile import decide
 from penstock.core.resources import ComputeResources
+from penstock.core.rollout.agreement import AgreementCounts, AgreementSpec
 
 MANAGED = ManagedScaling(instances_min=0, instances_max=3, cooldown_s=60.0)
 
@@ -239,6 +241,68 @@ def test_batch_by_batch_both_revisions_are_routed_to_meanwhile() -> None:
     assert drain == LoadCopy("b", "chat/2", 1, 1, "copy-count")
     assert isinstance(publish, PublishRoutes)
     assert [one.copy for one in publish.routes.variants[0].copies] == [1, 3]
+
+
+SCORES = AgreementSpec(slower_max=0.0)
+HELD = replace(revision(2, batch=1), agreement=SCORES, rollout=7)
+
+
+def compared(old: tuple[int, str], new: tuple[int, str]) -> EndpointRoutes:
+    """Routes of `chat`: a copy of each revision, whose answers are compared."""
+    (entry,) = routes(chat=(old, new)).variants
+    first, second = entry.copies
+    copies = (first, replace(second, incoming=True))
+    marked = replace(entry, copies=copies, compared=ComparedRoutes(rollout=7, spec=SCORES))
+    return replace(routes(), variants=(marked,))
+
+
+def test_while_both_revisions_have_copies_gateways_compare_their_answers_and_all_else_stands() -> (
+    None
+):
+    update = replace(SERVES, components=(chat(1, UPDATING, target=HELD),))
+    alone = routes(chat=((1, "a"),))
+    loading = (copy(1), copy(2, of="chat/2", phase=LOADING))
+    assert actions(update, A, copies=loading, published=alone) == ()
+    both = (copy(1), copy(2, of="chat/2", routed=False))
+    told = compared((1, "a"), (2, "a"))
+    assert actions(update, A, copies=both, published=alone) == (
+        PublishRoutes(told, "copies-changed"),
+    )
+    seen = EndpointObserved(instances=(A,), copies=both, published=told)
+    waits = decide(update, seen, now=100.0, spec=ReconcileSpec())
+    assert (waits.actions, waits.next_deadline) == ((), 101.0)
+    # An old copy that dies is replaced, and meanwhile there is nothing to compare with.
+    (publish, load) = sorted(
+        actions(update, A, copies=both[1:], published=told), key=lambda one: type(one).__name__,
+        reverse=True,
+    )  # fmt: skip
+    assert load == LoadCopy("a", "chat/1", 1, 0, "copy-count")
+    assert isinstance(publish, PublishRoutes)
+    (entry,) = publish.routes.variants
+    assert ([(one.copy, one.incoming) for one in entry.copies], entry.compared) == (
+        [(2, False)], None,
+    )  # fmt: skip
+
+
+def test_what_the_answers_say_of_one_component_is_done_with_that_one() -> None:
+    update = replace(
+        SERVES,
+        components=(
+            chat(1, UPDATING, target=HELD), chat(1, UPDATING, target=HELD, name="rank"),
+        ),
+    )  # fmt: skip
+    both = (copy(1), copy(2, of="chat/2"), copy(3, of="rank/1", where="b"))
+    both += (copy(4, of="rank/2", where="b"),)
+    good, worse = AgreementCounts(agree=2000), AgreementCounts(differ=20)
+    desired = replace(update, active=deployment(2))
+    made = actions(desired, A, B, copies=both, component_agreements={"chat": good, "rank": worse})
+    assert isinstance(made[0], PublishRoutes)
+    assert [[one.copy for one in each.copies] for each in made[0].routes.variants] == [[2], [3, 4]]
+    by_name = {one.component: one for one in made if isinstance(one, SetComponent)}
+    chat_, rank = by_name["chat"], by_name["rank"]
+    assert (chat_.status, chat_.reason, chat_.active_revision) == (IN_SERVICE, "agreed", 2)
+    assert (rank.status, rank.reason) == (UPDATING, "goes-back")
+    assert rank.goes_back.startswith("the update went back: 20 of 20 answers disagree")
 
 
 def test_a_component_that_is_deleted_leaves_the_routes_drains_and_is_forgotten() -> None:

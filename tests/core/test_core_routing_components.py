@@ -233,3 +233,28 @@ def test_adapters_share_the_lanes_of_their_base() -> None:
     copies_of(router, 1, component="base")
     for name in ("base", "adapter"):
         assert not router.may_begin(None, name)
+
+
+def test_a_slot_that_no_caller_waits_for_is_on_a_copy_of_the_revision_that_is_meant() -> None:
+    """Whatever is idle besides."""
+    both = component("a", 1, 2, 3)
+    new = tuple(replace(one, incoming=one.copy == 2) for one in both.copies)
+    router = router_of(replace(both, copies=new))
+    group = both.group
+    for wanted, copies in ((True, [2, 2]), (False, [1, 3, 1, 3])):
+        found = [router.pick_in(group, incoming=wanted) for _ in copies]
+        assert [one and (one.state.copy, one.reason) for one in found] == [
+            (copy, "comparison") for copy in copies
+        ]
+        assert router.pick_in(group, incoming=wanted) is None, "all of its copies are full"
+    # It has taken over, and is like any other.
+    for state in [router.state_of(copy) for copy in (1, 2, 3)]:
+        assert state is not None
+        while state.outstanding:
+            router.release(state)
+    router.replace(endpoint(component("a", 2)))
+    assert router.pick_in(group, incoming=True) is None
+    found_now = router.pick_in(group, incoming=False)
+    assert found_now is not None
+    assert found_now.state.copy == 2
+    router.check_invariants()

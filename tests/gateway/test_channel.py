@@ -9,7 +9,13 @@ import pytest
 from tests.kit.gateway import run
 from tests.kit.polling import until
 
-from penstock.core.deployment.deployment import CopyRoute, EndpointRoutes, VariantRoutes
+from penstock.core.deployment.deployment import (
+    ComparedRoutes,
+    CopyRoute,
+    EndpointRoutes,
+    VariantRoutes,
+)
+from penstock.core.rollout.agreement import AgreementSpec
 from penstock.errors import CallerError, NotNowError
 from penstock.gateway.channel import messages
 from penstock.gateway.channel.channel import Channel, open_channel
@@ -165,13 +171,14 @@ def test_routes_are_the_same_on_the_other_side() -> None:
                 weight=0.5,
                 strategy="RANDOM",
                 copies=(
-                    CopyRoute(copy=1, instance_id="i", outstanding_max=3),
+                    CopyRoute(copy=1, instance_id="i", outstanding_max=3, incoming=True),
                     CopyRoute(copy=2, instance_id="i", outstanding_max=3, base_copy=1),
                 ),
                 model={"inputs": [{"name": "x", "shape": [-1, 2]}], "lanes": 2},
                 multi_model=True,
                 component="c",
                 zero_capacity="hold",
+                compared=ComparedRoutes(rollout=7, spec=AgreementSpec(kind="exact")),
             ),
             VariantRoutes(name="w", weight=1.0, strategy="RANDOM", copies=(), incoming=True),
         ),

@@ -1,5 +1,5 @@
-"""Requests that both generations of a rollout are asked: the caller is answered first, and what
-becomes of a pair is counted, and nothing else."""
+"""Requests that both generations of a rollout, or both revisions of a component, are asked: the
+caller is answered first, and what becomes of a pair is counted, and nothing else."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from tests.kit.gateway import Bench, reply, routes, run
 
 from penstock.core.deployment.deployment import CaptureSpec, ComparedRoutes, EndpointRoutes
 from penstock.core.rollout.agreement import AgreementSpec
+from penstock.core.rollout.pair_balance import AHEAD_MAX
 from penstock.errors import ModelError
-from penstock.gateway.dispatch import comparing
 from penstock.gateway.dispatch.capture import Captures
 from penstock.gateway.dispatch.invocation import Affinity, Invocation
+from penstock.gateway.dispatch.mirroring import comparing
 
 ROLLOUT = 7000
 
@@ -95,6 +96,42 @@ def test_outcomes(share: float, first: bytes | None, other: bytes | None, outcom
             bench.link(copy).reply(answer)
     bench.dispatcher.written(invocation)
     assert bench.outcomes() == [(ROLLOUT, outcome)]
+
+
+def test_fewer_new_copies_are_asked_as_much_as_the_old_ones_are() -> None:
+    """One instance of a rolling update beside two: it would get the requests of both, and be slow
+    because of that."""
+    bench = PairBench(outstanding_max=100)
+    bench.connect("i3")
+    routed = bench.dispatcher.routes("echo")
+    assert routed is not None
+    old, new = routed.variants
+    (more,) = routes(1, 3, outstanding_max=100).variants
+    bench.dispatcher.publish(replace(routed, variants=(replace(more, weight=old.weight), new)))
+    for _ in range(10):
+        invocation, _ = bench.invoke()
+        bench.link(1 if bench.link(1).sent else 3).reply()
+        bench.dispatcher.written(invocation)
+    assert len(bench.link(2).sent) == AHEAD_MAX
+
+
+def test_a_wait_for_a_turn_is_no_time_of_a_side_with_fewer_copies() -> None:
+    bench = PairBench(outstanding_max=100)
+    bench.connect("i3")
+    routed = bench.dispatcher.routes("echo")
+    assert routed is not None
+    (more,) = routes(1, 3, outstanding_max=100).variants
+    bench.dispatcher.publish(
+        replace(routed, variants=(more, replace(routed.variants[1], weight=0)))
+    )
+    invocation, _ = bench.invoke()
+    bench.timers.advance(0.1)
+    bench.link(1 if bench.link(1).sent else 3).reply()
+    bench.dispatcher.written(invocation)
+    bench.timers.advance(0.3)
+    link = bench.link(2)
+    link.events.on_reply(link.take(), reply(b"answer")._replace(queue_us=250_000))
+    assert bench.outcomes() == [(ROLLOUT, "agree")]
 
 
 def test_an_answer_that_takes_much_longer_is_counted_beside() -> None:
@@ -217,3 +254,133 @@ def test_a_share_of_the_requests_is_copied() -> None:
     assert 60 <= len(bench.link(2).sent) <= 140
     bench.link(2).events.on_reply(bench.link(2).take(), reply(b"answer"))
     assert bench.outcomes() == [(ROLLOUT, "agree")]
+
+
+def test_an_answer_of_a_copy_that_has_left_the_routes_is_no_pair() -> None:
+    """It may be of what an earlier rollout replaced."""
+    bench = PairBench()
+    invocation, _ = bench.invoke()
+    _, new = compared(0.0, AgreementSpec()).variants
+    (other,) = routes(3).variants
+    bench.connect("i3")
+    later = replace(compared(0.0, AgreementSpec()), variants=(replace(other, weight=1.0), new))
+    bench.dispatcher.publish(later)
+    bench.link(1).reply()
+    bench.dispatcher.written(invocation)
+    assert bench.link(2).sent == bench.link(3).sent == []
+    assert bench.outcomes() == []
+
+
+def revisions(*new: int, spec: AgreementSpec | None = None, held: bool = True) -> EndpointRoutes:
+    """Component `chat` with copies 1 and 2, of which these are of the new revision; and `rank`."""
+    (entry,) = routes(1, 2).variants
+    copies = tuple(replace(one, incoming=one.copy in new) for one in entry.copies)
+    found = ComparedRoutes(rollout=ROLLOUT, spec=spec or AgreementSpec(slower_max=0.0))
+    chat = replace(entry, component="chat", copies=copies, compared=found if held else None)
+    rank = replace(routes(3).variants[0], component="rank")
+    return replace(routes(), takes_components=True, variants=(chat, rank))
+
+
+class RevisionBench(Bench):
+    """A component whose copies are of two revisions."""
+
+    def __init__(self, *new: int) -> None:
+        super().__init__(1)
+        for one in (2, 3):
+            self.connect(f"i{one}")
+        self.dispatcher.publish(revisions(*new))
+
+    def call(self, answer: bytes = b"answer", component: str = "chat") -> int:
+        """The copy that answered it."""
+        invocation, told = self.invoke(component=component)
+        (by,) = [one for one in (1, 2, 3) if self.link(one).sent]
+        self.link(by).reply(answer)
+        assert told.told == [("reply", answer)]
+        self.dispatcher.written(invocation)
+        return by
+
+    def outcomes(self) -> list[tuple[Any, ...]]:
+        """With whose recorder they were counted."""
+        return [(row[2], *row[4:]) for row in self.counting.told if row[3:4] == ("compared",)]
+
+
+def test_what_a_copy_of_one_revision_answered_a_copy_of_the_other_is_asked() -> None:
+    """Callers' requests go to any copy; whose answer is the new one's is seen by the copy."""
+    bench = RevisionBench(2)
+    for new in (2, 1):
+        bench.dispatcher.publish(revisions(new))
+        assert bench.call(b"1.0") == 1
+        if new == 2:
+            bench.link(2).reply(b"1.5")
+        else:
+            bench.link(2).fail(ModelError("model-raised", "it raised"))
+    assert bench.outcomes() == [("chat", ROLLOUT, "differ"), ("chat", ROLLOUT, "old-failed")]
+    assert bench.link(1).sent == bench.link(2).sent == [], "a copy is not copied again"
+    assert bench.dispatcher.in_flight == 0
+    assert bench.outstanding() == {1: 0, 2: 0, 3: 0}
+
+
+def test_a_copy_goes_to_no_copy_of_the_revision_that_has_answered() -> None:
+    bench = RevisionBench(2)
+    held = [bench.invoke(component="chat")[0] for _ in range(7)]
+    assert [len(bench.link(one).sent) for one in (1, 2)] == [4, 3]
+    bench.link(1).reply()
+    assert [len(bench.link(one).sent) for one in (1, 2)] == [3, 4], "into its last slot"
+    bench.link(1).reply()
+    assert [len(bench.link(one).sent) for one in (1, 2)] == [2, 4]
+    assert bench.outcomes() == [("chat", ROLLOUT, "unpaired")]
+    assert len(held) == 7
+
+
+def test_other_components_and_later_answers_are_not_compared() -> None:
+    bench = RevisionBench(2)
+    assert bench.call(component="rank") == 3
+    invocation, _ = bench.invoke(component="chat")
+    bench.dispatcher.publish(revisions(held=False))
+    bench.link(1).reply()
+    bench.dispatcher.written(invocation)
+    assert [bench.link(one).sent for one in (1, 2, 3)] == [[], [], []]
+    assert bench.outcomes() == []
+
+
+def test_a_revision_that_answers_few_callers_is_asked_few_requests_of_the_other() -> None:
+    """Else a new copy alone would get the requests of all former ones."""
+    bench = RevisionBench(2)
+    bench.dispatcher.table.set_usable("i2", False)  # callers' requests go to copy 1 only
+    held = [bench.invoke(component="chat")[0] for _ in range(4)]
+    bench.dispatcher.table.set_usable("i2", True)
+    for _ in range(4):
+        bench.link(1).reply()
+    assert [len(bench.link(one).sent) for one in (1, 2)] == [0, 4]
+    for _ in range(4):
+        bench.link(2).reply()
+    for one in held:
+        bench.dispatcher.written(one)
+    bench.dispatcher.publish(revisions(2))  # as whenever a copy comes or goes
+    assert bench.call() == 1
+    assert bench.link(2).sent == []
+    first, _ = bench.invoke(component="chat")
+    second, _ = bench.invoke(component="chat")
+    bench.link(2).reply()  # one of a caller's
+    assert [len(bench.link(one).sent) for one in (1, 2)] == [2, 0]
+    assert [bench.link(1).take().door for _ in range(2)] == ["runtime", "shadow"]
+    assert (first.variant, second.variant) == ("AllTraffic", "AllTraffic")
+
+
+@pytest.mark.parametrize(
+    ("queue_ms", "outcomes"), [(0, ["agree", "slower"]), (9, ["agree", "slower"]), (60, ["agree"])]
+)
+def test_of_a_component_the_wait_for_a_turn_is_no_time_of_its_model(
+    queue_ms: int, outcomes: list[str]
+) -> None:
+    """Copied requests find fewer copies to choose from than callers' requests do."""
+    bench = RevisionBench(2)
+    bench.dispatcher.publish(revisions(2, spec=AgreementSpec(slower_max=1.5)))
+    invocation, _ = bench.invoke(component="chat")
+    bench.timers.advance(0.1)
+    bench.link(1).reply()
+    bench.dispatcher.written(invocation)
+    bench.timers.advance(0.2)
+    link = bench.link(2)
+    link.events.on_reply(link.take(), reply(b"answer")._replace(queue_us=queue_ms * 1000))
+    assert bench.outcomes() == [("chat", ROLLOUT, one) for one in outcomes]

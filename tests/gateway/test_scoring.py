@@ -17,9 +17,9 @@ from tests.kit.gateway import MemoryLink, reply, routes, run
 from penstock.core.deployment.deployment import CaptureSpec, EndpointRoutes
 from penstock.core.rollout.agreement import AgreementSpec
 from penstock.errors import CallerError, ModelError, NotNowError
-from penstock.gateway.dispatch import scoring
 from penstock.gateway.dispatch.capture import Captures
 from penstock.gateway.dispatch.invocation import Invocation
+from penstock.gateway.dispatch.mirroring import scoring
 from penstock.wire.frames import RequestMeta, decode_request_meta
 
 

@@ -243,6 +243,7 @@ class Bench:
         *,
         endpoint: str = "echo",
         variant: str | None = None,
+        component: str | None = None,
         deadline_s: float | None = None,
         body: bytes = b"body",
         meta: bytes = b"[]",
@@ -260,6 +261,8 @@ class Bench:
             variant=variant,
         )
         invocation.affinity = affinity
+        if component is not None:
+            invocation.affinity = Affinity(component=component)
         self.dispatcher.invoke(invocation)
         return invocation, recording
 

@@ -205,3 +205,19 @@ def test_load_of_an_adapter_that_another_process_tells_of_is_its_bases_too() -> 
     assert site.registry.in_flight("shop", "main", "chat") == 1
     site.collect()
     assert site.read("ConcurrentRequestsPerCopy", C) == [(10, 1.0)]
+
+
+def test_pairs_of_answers_are_counted_by_rollout_and_component() -> None:
+    """Two components may be updated in the same millisecond."""
+    site = ComponentMetricsSite()
+    for recorder, outcome, count in (
+        (site.chat, "agree", 3), (site.chat, "differ", 1), (site.search, "agree", 5),
+    ):  # fmt: skip
+        for _ in range(count):
+            recorder.compared(7, outcome)
+    site.chat.compared(8, "agree")
+    site.registry.collect(T0)
+    assert site.registry.compared("shop", 7, "chat") == {"agree": 3, "differ": 1}
+    assert site.registry.compared("shop", 7, "search") == {"agree": 5}
+    assert site.registry.compared("shop", 7, "none") == site.registry.compared("x", 7, "chat") == {}
+    assert site.registry.compared("shop", 8) == {"agree": 1}

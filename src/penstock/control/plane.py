@@ -26,8 +26,9 @@ from penstock.control.instances.instance_status import memory_bytes
 from penstock.control.instances.ledger import Activity, EndpointLedger
 from penstock.control.instances.under_way import Elsewhere, OperationSettings
 from penstock.control.ports import ModelCounted, RoutePublisher, WaitingObserved
+from penstock.control.reconcile.agreements import Compared
 from penstock.control.reconcile.hosted import HostedObserved, seen_of
-from penstock.control.reconcile.reconciler import Compared, ReconcilerDriver
+from penstock.control.reconcile.reconciler import ReconcilerDriver
 from penstock.control.reconcile.views import InstanceView, instance_view
 from penstock.control.state_dir import StateDirLock, make_private
 from penstock.control.store.store import Store
@@ -73,7 +74,7 @@ class ControlPlane:
         gateway_pids: Callable[[], Sequence[int]] | None = None,
         term: Term | None = None,
         database_called: Callable[[float, str], None] = lambda took_s, failure: None,
-        compared: Compared = lambda endpoint, rollout: {},
+        compared: Compared = lambda endpoint, rollout, component: {},
     ) -> None:
         """`fleet` may be a function that makes it; it is called once the state directory is locked.
 
@@ -307,13 +308,14 @@ class ControlPlane:
         return self._clock.wall()
 
     def last_agreement(
-        self, endpoint: str, target: str = ""
+        self, endpoint: str, component: str = "", *, model: str = ""
     ) -> tuple[AgreementSpec, AgreementCounts] | None:
-        """What the endpoint's latest rollout with an agreement is or was held to, and what was
-        found; None: there was none since this server began. `target`: of this target model."""
+        """What the latest rollout with an agreement, of the endpoint or of one of its components or
+        target models, is or was held to, and what was found; None: there was none since this server
+        began."""
         if self._reconciler is None:
             return None
-        return self._reconciler.last_agreement(endpoint, target)
+        return self._reconciler.agreements.latest(endpoint, component, model)
 
     def instances(self, endpoint: str) -> list[InstanceView]:
         """The endpoint's instances as they are now."""

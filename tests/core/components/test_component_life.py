@@ -26,6 +26,8 @@ from penstock.core.deployment.endpoint_state import (
 )
 from penstock.core.deployment.slot_retries import ReconcileSpec
 from penstock.core.endpoint import component_life as life
+from penstock.core.rollout.agreement import AgreementCounts, AgreementSpec
+from penstock.core.rollout.policy import ABORT, PROMOTE
 
 
 def decided(
@@ -34,9 +36,10 @@ def decided(
     failures: tuple[SlotFailure, ...] = (),
     alarms: dict[str, str] | None = None,
     wall: float = 0.0,
+    agreement: AgreementCounts | None = None,
 ) -> tuple[SetComponent | ForgetComponent, ...]:
     observed = EndpointObserved(copies=copies, failures=failures, alarms=alarms or {})
-    done = life.roll_out(component, copies, now=0.0)
+    done = life.roll_out(component, copies, now=0.0, agreement=agreement)
     return life.decide(component, done, observed, generation=1, spec=ReconcileSpec(), wall=wall)
 
 
@@ -184,3 +187,57 @@ def test_without_batches_the_former_one_never_gave_anything_away() -> None:
             "the update went back: it was not done within MaximumExecutionTimeoutInSeconds", 1,
         ),
     )  # fmt: skip
+
+
+def test_a_new_count_of_one_that_came_back_says_nothing_of_the_way_back() -> None:
+    back = replace(revision(1), goes_back="it rang")
+    assert decided(chat(2, UPDATING, active=back), copy(1), copy(2, 1)) == (
+        SetComponent("chat", IN_SERVICE, 2, "counts-reached", "", 1),
+    )
+
+
+HELD = replace(GUARDED, agreement=AgreementSpec(slower_max=0.0), rollout=7)
+
+
+def test_answers_that_are_surely_worse_send_it_back_as_an_alarm_does() -> None:
+    component, copies = chat(2, UPDATING, target=HELD), (copy(1), copy(9, of="chat/2"))
+    assert decided(component, *copies, agreement=AgreementCounts(agree=10)) == ()
+    worse = (
+        "the update went back: 20 of 20 answers disagree (sure to 99.99% that it is above 1.00%)"
+    )
+    assert decided(component, *copies, agreement=AgreementCounts(differ=20)) == (
+        SetComponent("chat", UPDATING, 2, "goes-back", worse, goes_back=worse),
+    )
+    promoted = chat(2, UPDATING, target=replace(HELD, order=PROMOTE))
+    assert decided(promoted, *copies, agreement=AgreementCounts(differ=20)) == (
+        SetComponent("chat", UPDATING, 2, "goes-back", worse, goes_back=worse),
+    )
+
+
+def test_answers_that_are_surely_as_good_let_it_take_over_and_say_so() -> None:
+    component = chat(2, UPDATING, target=HELD)
+    copies = (copy(1), copy(9, of="chat/2"), copy(10, 1, of="chat/2"))
+    assert decided(component, *copies, agreement=AgreementCounts(agree=10)) == ()
+    good = (
+        "0 of 2000 answers disagree (sure to 99.99% that it is below 1.00%);"
+        " the new model alone failed 0 of 2000 requests (sure to 99.99% that it is below 1.00%)"
+    )
+    assert decided(component, *copies, agreement=AgreementCounts(agree=2000)) == (
+        SetComponent("chat", IN_SERVICE, 2, "agreed", "", 2, why=good),
+    )
+
+
+def test_what_is_never_sure_ends_with_its_time_or_by_an_operator() -> None:
+    copies = (copy(1), copy(9, of="chat/2"))
+    late = "the update went back: it was not done within MaximumExecutionTimeoutInSeconds"
+    assert decided(chat(1, UPDATING, target=HELD), *copies, wall=600.0) == (
+        SetComponent("chat", UPDATING, 1, "goes-back", late, goes_back=late),
+    )
+    ordered = "the update went back: an operator ordered it"
+    assert decided(chat(1, UPDATING, target=replace(HELD, order=ABORT)), *copies) == (
+        SetComponent("chat", UPDATING, 1, "goes-back", ordered, goes_back=ordered),
+    )
+    (done,) = decided(chat(1, UPDATING, target=replace(HELD, order=PROMOTE)), *copies)
+    assert isinstance(done, SetComponent)
+    assert (done.status, done.reason, done.active_revision) == (IN_SERVICE, "promoted", 2)
+    assert done.why.startswith("not sure yet: 0 of 0 answers disagree")

@@ -17,10 +17,22 @@ from penstock.core.deployment.endpoint_state import (
     CopyObserved,
 )
 from penstock.core.endpoint.component_life import roll_out
+from penstock.core.rollout.agreement import AgreementCounts, AgreementSpec
+from penstock.core.rollout.policy import ABORT, PAUSE, PROMOTE
+
+#: What is surely as good, surely worse, and neither.
+GOOD, WORSE = AgreementCounts(agree=2000), AgreementCounts(differ=20)
+OPEN = AgreementCounts(agree=10)
 
 
-def desired(component: ComponentSpec, *copies: CopyObserved, now: float = 0.0) -> dict[str, int]:
-    return {one.name: one.copies for one in roll_out(component, copies, now=now).specs}
+def desired(
+    component: ComponentSpec,
+    *copies: CopyObserved,
+    now: float = 0.0,
+    agreement: AgreementCounts | None = None,
+) -> dict[str, int]:
+    decision = roll_out(component, copies, now=now, agreement=agreement)
+    return {one.name: one.copies for one in decision.specs}
 
 
 def olds(count: int) -> list[CopyObserved]:
@@ -110,3 +122,113 @@ def test_on_the_way_back_former_copies_come_again_and_what_serves_stays_until_th
         component = replace(chat(5, UPDATING, target=former), active=revision(2, batch=2))
         assert desired(component, *olds(3), *news(2)) == wanted
         assert roll_out(component, [*olds(5), *news(2)], now=0.0).complete
+
+
+def test_copies_of_the_next_batch_that_are_ready_one_by_one_begin_no_pause_of_their_own() -> None:
+    """Else the batch would be taken back whenever one of its copies was ready before the others."""
+    component = chat(4, UPDATING, target=revision(2, batch=2, batch_wait_s=30.0))
+    first = news(2, since=10.0)
+    assert desired(component, *olds(2), *first, now=40.0) == {"chat/1": 2, "chat/2": 4}
+    third = [copy(200, 2, of="chat/2", since=45.0), copy(201, 3, of="chat/2", phase=LOADING)]
+    assert desired(component, *olds(2), *first, *third, now=46.0) == {"chat/1": 2, "chat/2": 4}
+
+
+def test_a_batch_larger_than_all_is_followed_by_a_pause_as_any_last_one() -> None:
+    component = chat(2, UPDATING, target=revision(2, batch=9, batch_wait_s=30.0))
+    assert desired(component, *olds(2)) == {"chat/1": 2, "chat/2": 2}
+    baking = roll_out(component, [*olds(2), *news(2, since=10.0)], now=39.0)
+    assert (baking.complete, baking.next_deadline) == (False, 40.0)
+    assert roll_out(component, news(2, since=10.0), now=40.0).complete
+
+
+def agreeing(copies: int, *, batch: int = 1, order: str = "") -> ComponentSpec:
+    """Its update is held to an agreement, with pauses of 30 s."""
+    target = revision(2, batch=batch, batch_wait_s=30.0)
+    target = replace(target, agreement=AgreementSpec(slower_max=0.0), rollout=7, order=order)
+    return chat(copies, UPDATING, target=target)
+
+
+def test_until_it_is_sure_the_last_batch_waits_whatever_the_pauses() -> None:
+    component = agreeing(3)
+    assert desired(component, *olds(3), agreement=OPEN) == {"chat/1": 3, "chat/2": 1}
+    assert desired(component, *olds(3), *news(1), now=29.0) == {"chat/1": 2, "chat/2": 1}
+    assert desired(component, *olds(2), *news(1), now=30.0) == {"chat/1": 2, "chat/2": 2}
+    both = [*olds(1), *news(2)]
+    last = roll_out(component, both, now=29.0, agreement=OPEN)
+    assert ([one.copies for one in last.specs], last.next_deadline) == ([1, 2], 30.0)
+    over = roll_out(component, both, now=9000.0, agreement=OPEN)
+    assert ([one.copies for one in over.specs], over.next_deadline) == ([1, 2], None)
+    assert not over.complete
+
+
+def test_once_it_is_sure_what_is_left_follows_without_pauses() -> None:
+    component = agreeing(3)
+    assert desired(component, *olds(2), *news(1), agreement=GOOD) == {"chat/1": 2, "chat/2": 2}
+    assert desired(component, *olds(2), *news(2), agreement=GOOD) == {"chat/1": 1, "chat/2": 3}
+    done = roll_out(component, [*olds(1), *news(3)], now=0.0, agreement=GOOD)
+    assert ([one.copies for one in done.specs], done.next_deadline) == ([0, 3], None)
+    assert done.complete
+
+
+@pytest.mark.parametrize(("copies", "batch"), [(1, 1), (2, 2), (2, 5)])
+def test_one_batch_alone_comes_beside_the_former_one_and_both_serve_until_it_is_sure(
+    copies: int, batch: int
+) -> None:
+    component = agreeing(copies, batch=batch)
+    wanted = {"chat/1": copies, "chat/2": copies}
+    assert desired(component, *olds(copies)) == wanted
+    both = [*olds(copies), *news(copies)]
+    for now in (1.0, 9000.0):
+        decision = roll_out(component, both, now=now, agreement=OPEN)
+        assert {one.name: one.copies for one in decision.specs} == wanted
+        assert not decision.complete
+    assert roll_out(component, both, now=1.0, agreement=GOOD).complete
+
+
+def test_a_former_copy_that_ends_while_it_is_not_sure_comes_back() -> None:
+    """After a kill of the server nothing is there, and there must be something to compare with."""
+    component = agreeing(3)
+    assert desired(component) == {"chat/1": 3, "chat/2": 1}
+    assert desired(component, *news(2), now=30.0) == {"chat/1": 1, "chat/2": 2}
+    assert desired(component, *news(2), agreement=GOOD) == {"chat/1": 0, "chat/2": 3}
+
+
+def test_what_is_surely_worse_takes_no_further_step() -> None:
+    component = agreeing(3, order=PROMOTE)
+    decision = roll_out(component, [*olds(1), *news(3)], now=9000.0, agreement=WORSE)
+    assert [one.copies for one in decision.specs] == [1, 2]
+    assert not decision.complete
+
+
+def test_without_copies_nothing_is_replaced_until_there_are_some_to_compare() -> None:
+    none = agreeing(0)
+    assert desired(none, *olds(1)) == {"chat/1": 0, "chat/2": 0}
+    assert not roll_out(none, [], now=0.0).complete
+    assert desired(agreeing(2)) == {"chat/1": 2, "chat/2": 1}
+
+
+def test_on_the_way_back_and_without_batches_nothing_is_compared() -> None:
+    held = agreeing(2).target
+    assert held is not None
+    back = replace(chat(2, UPDATING, target=replace(held, goes_back="it rang")), active=held)
+    assert back.compared is None
+    assert roll_out(back, [*olds(2), *news(2)], now=30.0).complete
+    at_once = chat(2, UPDATING, target=replace(held, batch=0))
+    assert at_once.compared is None
+    assert roll_out(at_once, [*olds(2), *news(2)], now=0.0).complete
+
+
+def test_an_operator_lets_it_stand_or_does_not_wait_for_proof() -> None:
+    """What has begun is finished; what was taken away does not come back."""
+    standing = chat(3, UPDATING, target=replace(revision(2, batch=1), order=PAUSE))
+    assert desired(standing, *olds(3)) == {"chat/1": 3, "chat/2": 0}
+    begun = copy(100, 0, of="chat/2", phase=LOADING)
+    assert desired(standing, *olds(3), begun) == {"chat/1": 3, "chat/2": 1}
+    assert desired(standing, *olds(2), *news(1)) == {"chat/1": 2, "chat/2": 1}
+    for order in (PAUSE, ABORT):
+        whole = chat(1, UPDATING, target=replace(revision(2, batch=1), order=order))
+        decision = roll_out(whole, news(1), now=9.0)
+        assert (decision.complete, decision.next_deadline) == (False, None)
+    promoted = agreeing(2, order=PROMOTE)
+    assert desired(promoted, *olds(2), *news(1), agreement=OPEN) == {"chat/1": 1, "chat/2": 2}
+    assert roll_out(promoted, news(2), now=0.0, agreement=OPEN).complete

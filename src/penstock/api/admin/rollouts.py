@@ -8,10 +8,13 @@ POST /admin/endpoints/{name}/rollout/pause    no further step; alarms and compar
 POST /admin/endpoints/{name}/rollout/resume   the policy alone decides again
 POST /admin/endpoints/{name}/rollout/promote  all traffic to the new generation, without waits
 POST /admin/endpoints/{name}/rollout/abort    back to the old generation
+
+With `?component=NAME` each is about the update of one of its inference components.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import asdict
 from typing import Any, Final
 
@@ -20,15 +23,18 @@ from starlette.routing import Route
 
 from penstock.api.admin.answers import answered
 from penstock.control.plane import ControlPlane
-from penstock.control.store.records import EndpointRecord
+from penstock.control.store.records import COMPONENT, ComponentRecord, EndpointRecord, NotFound
 from penstock.control.store.store import Store
+from penstock.core.deployment.capacity_spec import ComponentRevision, copies_name
 from penstock.core.deployment.deployment import DeploymentSpec
+from penstock.core.deployment.endpoint_state import READY
 from penstock.core.rollout.agreement import AgreementCounts, AgreementSpec, judge
-from penstock.core.rollout.policy import ORDERS, RolloutPolicy
+from penstock.core.rollout.policy import ORDERS, ROLLING, ROLLING_BACK, RolloutPolicy
 
 _ONE: Final = "/endpoints/{name}/rollout"
+_PUBLISHED: Final = "publish routes"
 #: Beginnings of what is done in the course of a rollout.
-_OF_ROLLOUTS: Final = ("rollout", "status", "publish routes", "start instance", "stop instance")
+_OF_ROLLOUTS: Final = ("rollout", "status", _PUBLISHED, "start instance", "stop instance")
 
 
 def routes(plane: ControlPlane) -> list[Route]:
@@ -45,13 +51,24 @@ class _RolloutPages:
         self._plane = plane
 
     async def describe(self, request: Request) -> dict[str, Any]:
-        name = request.path_params["name"]
-        return self._described(await self._plane.database.call(Store.describe_endpoint, name))
+        name, database = request.path_params["name"], self._plane.database
+        if component := request.query_params.get("component"):
+            found = await database.call(Store.describe_component, component)
+            if found.endpoint.lower() != name.lower():
+                raise NotFound(COMPONENT, component)
+            return self._of_component(found)
+        return self._described(await database.call(Store.describe_endpoint, name))
 
     async def order(self, request: Request) -> dict[str, Any]:
         name, order = request.path_params["name"], request.url.path.rpartition("/")[2]
-        wall = self._plane.wall()
-        record = await self._plane.database.call(Store.order_rollout, name, order, now=wall)
+        wall, database = self._plane.wall(), self._plane.database
+        if component := request.query_params.get("component"):
+            found = await database.call(
+                Store.order_component_rollout, name, component, order, now=wall
+            )
+            self._plane.notify(found.endpoint)
+            return self._of_component(found)
+        record = await database.call(Store.order_rollout, name, order, now=wall)
         self._plane.notify(record.name)
         return self._described(record)
 
@@ -70,12 +87,51 @@ class _RolloutPages:
             "progress": asdict(record.progress) if target and record.progress else None,
             "agreement": agreement_story(self._plane.last_agreement(record.name)),
             "failure_reason": record.failure_reason,
-            "timeline": [
-                asdict(one)
-                for one in self._plane.activities(record.name)
-                if one.what.startswith(_OF_ROLLOUTS)
-            ],
+            "timeline": self._timeline(record.name, _OF_ROLLOUTS),
         }
+
+    def _of_component(self, record: ComponentRecord) -> dict[str, Any]:
+        """The same of a component. On its way back the old revision is the one that is rolled
+        out."""
+        desired = record.desired
+        old, new = desired.active, desired.target
+        why_back = "" if new is None else new.goes_back
+        if new is not None and why_back:
+            old, new = new, old
+        ready = self._ready(record.endpoint)
+        beginnings = (f"component {record.name} ", f"load copy of {record.name}/", _PUBLISHED)
+        return {
+            "endpoint": record.endpoint,
+            "component": record.name,
+            "status": desired.status,
+            "under_way": new is not None,
+            "old": _revision(record, old, ready),
+            "new": _revision(record, new, ready),
+            "policy": _batches(new or old),
+            "progress": {
+                "stage": ROLLING_BACK if why_back else "rolling",
+                "order": new.order,
+                "copies": desired.copies,
+            }
+            if new is not None
+            else None,
+            "agreement": agreement_story(self._plane.last_agreement(record.endpoint, record.name)),
+            "failure_reason": record.failure_reason or why_back,
+            "timeline": self._timeline(record.endpoint, beginnings),
+        }
+
+    def _ready(self, endpoint: str) -> Counter[str]:
+        """Name of copies -> ready ones."""
+        return Counter(
+            copy.component
+            for instance in self._plane.instances(endpoint)
+            for copy in instance.copies
+            if copy.phase == READY
+        )
+
+    def _timeline(self, endpoint: str, beginnings: tuple[str, ...]) -> list[dict[str, Any]]:
+        activities = self._plane.activities(endpoint)
+        return [asdict(one) for one in activities if one.what.startswith(beginnings)]
 
 
 def agreement_story(found: tuple[AgreementSpec, AgreementCounts] | None) -> dict[str, Any] | None:
@@ -97,6 +153,30 @@ def _generation(deployment: DeploymentSpec | None) -> dict[str, Any] | None:
     if deployment is None:
         return None
     return {"generation": deployment.generation, "config": deployment.config_name}
+
+
+def _revision(
+    record: ComponentRecord, revision: ComponentRevision | None, ready: Counter[str]
+) -> dict[str, Any] | None:
+    if revision is None:
+        return None
+    return {
+        "revision": revision.number,
+        "model": revision.model.model_name,
+        "copies_ready": ready[copies_name(record.name, revision.number)],
+    }
+
+
+def _batches(revision: ComponentRevision) -> dict[str, Any] | None:
+    """How the revision replaces, or has replaced, the one before."""
+    if not revision.batch:
+        return None
+    return {
+        "kind": ROLLING,
+        "batch": revision.batch,
+        "wait_s": revision.batch_wait_s,
+        "alarms": list(revision.alarms),
+    }
 
 
 def _policy(policy: RolloutPolicy | None, shown: DeploymentSpec | None) -> dict[str, Any] | None:

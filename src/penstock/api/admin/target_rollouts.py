@@ -115,7 +115,7 @@ class _TargetRolloutPages:
             "new": {"artifact": one.incoming} if one.incoming else None,
             "policy": policy_story(one.policy, 1) if one.policy is not None else None,
             "progress": asdict(one.progress) if one.progress is not None else None,
-            "agreement": agreement_story(self._plane.last_agreement(record.name, model)),
+            "agreement": agreement_story(self._plane.last_agreement(record.name, model=model)),
             "failure_reason": one.why,
             "timeline": [
                 asdict(each)

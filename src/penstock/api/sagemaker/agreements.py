@@ -1,5 +1,6 @@
-"""The tag of an endpoint configuration that says what the answers of its rollout are held to:
-`penstock:agreement`, for any AWS client. Its words are those of `core/rollout/agreement_words.py`.
+"""The tag of an endpoint configuration, or of an inference component, that says what the answers of
+its rollout are held to: `penstock:agreement`, for any AWS client. Its words are those of
+`core/rollout/agreement_words.py`.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from penstock.api.sagemaker.context import SagemakerContext, invalid
 from penstock.control.store.records import NotFound
 from penstock.control.store.store import Store
 from penstock.control.store.store_thread import StoreThread
+from penstock.core.deployment.capacity_spec import ComponentRevision
 from penstock.core.deployment.deployment import DeploymentSpec
 from penstock.core.deployment.endpoint_state import DELETING
 from penstock.core.rollout.agreement import AgreementSpec
@@ -34,10 +36,7 @@ def agreeing(
     """
     if TAG not in tags:
         return policy
-    try:
-        spec = agreement_of(tags[TAG])
-    except CallerError as error:
-        raise _invalid(f"{error.message}.") from error
+    spec = _said(tags[TAG])
     if policy is None or policy.kind == ALL_AT_ONCE:
         raise _invalid(
             "answers can be compared while two generations serve: update with a DeploymentConfig"
@@ -45,7 +44,10 @@ def agreeing(
         )
     for one in (old, new):
         if one.takes_components:
-            raise _invalid("it is for variants with a model of their own, not for components.")
+            raise _invalid(
+                "it is for variants with a model of their own. Of inference components, give it to"
+                " the component."
+            )
         if one.asynchronous is not None:
             raise _invalid("answers of asynchronous endpoints are not compared.")
         if any(each.model is not None and each.model.multi_model for each in one.variants):
@@ -53,20 +55,55 @@ def agreeing(
     return replace(policy, agreement=spec)
 
 
-async def check_scorer(
-    context: SagemakerContext, policy: RolloutPolicy | None, endpoint: str
-) -> RolloutPolicy | None:
-    """The policy, with its scorer's name as that endpoint writes it.
+def agreeing_revision(
+    revision: ComponentRevision,
+    tags: Mapping[str, str],
+    endpoint: DeploymentSpec,
+    *,
+    copies: int,
+    wall: float,
+) -> ComponentRevision:
+    """The new revision of a component with the agreement that the tags ask for, if they do.
 
-    `endpoint`: the one that is updated. Raises ValidationException: what its agreement names can't
-    be its scorer.
+    Args:
+        revision: with its rollout.
+        tags: of the component.
+        endpoint: that it is on.
+        copies: that the component should have.
+        wall: s.
+
+    Raises ValidationException.
     """
-    if policy is None or policy.agreement is None:
-        return policy
-    try:
-        return replace(
-            policy, agreement=await with_scorer(context.database, policy.agreement, endpoint)
+    if TAG not in tags:
+        return revision
+    spec = _said(tags[TAG])
+    if revision.base:
+        raise _invalid(
+            "answers of adapters are not compared, as they are replaced on all copies of their base"
+            " at once. Delete the tag."
         )
+    if not revision.batch:
+        raise _invalid(
+            "answers can be compared while two revisions serve: update with a DeploymentConfig that"
+            " has RollingUpdatePolicy."
+        )
+    if not copies:
+        raise _invalid("without a copy there are no answers to compare: raise CopyCount first.")
+    if endpoint.asynchronous is not None:
+        raise _invalid("answers of asynchronous endpoints are not compared.")
+    return replace(revision, agreement=spec, rollout=int(wall * 1000))
+
+
+async def check_scorer(
+    context: SagemakerContext, spec: AgreementSpec | None, endpoint: str
+) -> AgreementSpec | None:
+    """The agreement, with its scorer's name as that endpoint writes it.
+
+    `endpoint`: the one that is updated. Raises ValidationException: what it names can't be its
+    scorer.
+    """
+    try:
+        return None if spec is None else await with_scorer(context.database, spec, endpoint)
     except CallerError as error:
         raise _invalid(error.message) from error
 
@@ -98,6 +135,13 @@ def _no_scorer(cause: str) -> CallerError:
     return CallerError(
         "agreement-invalid", cause, hint="Name an endpoint that has one model and serves."
     )
+
+
+def _said(words: str) -> AgreementSpec:
+    try:
+        return agreement_of(words)
+    except CallerError as error:
+        raise _invalid(f"{error.message}.") from error
 
 
 def _invalid(cause: str) -> Exception:

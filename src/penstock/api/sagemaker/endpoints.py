@@ -145,7 +145,9 @@ async def update_endpoint(context: SagemakerContext, params: Members) -> Members
     config_record = await context.call(Store.describe_endpoint_config, spec.config_name)
     tags = await context.database.call(Store.list_tags, config_record.arn)
     policy = agreeing(policy, tags, record.shown, spec)
-    policy = await check_scorer(context, policy, record.name)
+    if policy is not None:
+        agreement = await check_scorer(context, policy.agreement, record.name)
+        policy = replace(policy, agreement=agreement)
     try:
         await context.database.call(
             Store.begin_update,

@@ -18,6 +18,7 @@ from typing import Any
 
 from penstock.api.aws import Members
 from penstock.api.refused_members import REFUSED
+from penstock.api.sagemaker.agreements import agreeing_revision, check_scorer
 from penstock.api.sagemaker.containers import model_source
 from penstock.api.sagemaker.context import (
     SagemakerContext,
@@ -319,11 +320,8 @@ async def update_inference_component(context: SagemakerContext, params: Members)
         raise invalid("Give Specification, RuntimeConfig, or both.")
     kept = {key: value for key, value in record.request.items() if key != "DeploymentConfig"}
     revision = None
-    deployed = await rolling(
-        context,
-        params.get("DeploymentConfig") or {},
-        record.desired.copies if copies is None else copies,
-    )
+    wanted = record.desired.copies if copies is None else copies
+    deployed = await rolling(context, params.get("DeploymentConfig") or {}, wanted)
     if given:
         endpoint = await context.call(Store.describe_endpoint, record.endpoint)
         variant = _variant(endpoint, record.desired.variant)
@@ -335,6 +333,15 @@ async def update_inference_component(context: SagemakerContext, params: Members)
             **deployed,
         )
         _require_same_base(record, revision.base)
+        revision = agreeing_revision(
+            revision,
+            await context.database.call(Store.list_tags, record.arn),
+            endpoint.shown,
+            copies=wanted,
+            wall=context.clock.wall(),
+        )
+        agreement = await check_scorer(context, revision.agreement, endpoint.name)
+        revision = replace(revision, agreement=agreement)
     if copies is not None:
         kept["RuntimeConfig"] = {"CopyCount": copies}
     if params.get("DeploymentConfig"):

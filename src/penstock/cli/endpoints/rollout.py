@@ -1,5 +1,5 @@
-"""`penstock rollout`: how a new generation of an endpoint takes over, or another artifact of one of
-its target models, and orders to it.
+"""`penstock rollout`: how a new generation of an endpoint takes over, a new specification of an
+inference component, or another artifact of a target model, and orders to it.
 """
 
 from __future__ import annotations
@@ -22,6 +22,12 @@ Endpoint = Annotated[
 ]
 Model = Annotated[
     str, typer.Option("--model", help="Of this target model of a multi-model endpoint.")
+]
+Component = Annotated[
+    str,
+    typer.Option(
+        "--component", help="One of its inference components, whose update it is.", metavar="NAME"
+    ),
 ]
 _CANARY, _LINEAR, _AT_ONCE = "CANARY", "LINEAR", "ALL_AT_ONCE"
 _PERCENT: Final = 10
@@ -79,18 +85,23 @@ def start(
         "agreement": agreement,
     }
     client = server.client(timeout_s=CHANGE_S_MAX)
-    client.admin(_path(name, model), method="POST", body=orjson.dumps(wanted))
+    client.admin(_path(name, "", model), method="POST", body=orjson.dumps(wanted))
     note(f"rollout of {name}:{model} to {to}: begun")
 
 
 @options.command(app, "show")
-def show(name: Endpoint, model: Model = "", server: options.ReportOptions = options.REPORT) -> None:
+def show(
+    name: Endpoint,
+    component: Component = "",
+    model: Model = "",
+    server: options.ReportOptions = options.REPORT,
+) -> None:
     """Show how far a rollout is, and what comparisons of answers say."""
-    story = server.client().admin(_path(name, model))
+    story = server.client().admin(_path(name, component, model))
     if server.json_:
         print_json(story)
         return
-    print_table(f"rollout of {name}", ("what", "value"), _rows(story))
+    print_table(f"rollout of {_whose(name, component, model)}", ("what", "value"), _rows(story))
     agreement = story["agreement"]
     if agreement is not None:
         print()
@@ -101,10 +112,13 @@ def show(name: Endpoint, model: Model = "", server: options.ReportOptions = opti
 
 @options.command(app, "explain")
 def explain(
-    name: Endpoint, model: Model = "", server: options.ReportOptions = options.REPORT
+    name: Endpoint,
+    component: Component = "",
+    model: Model = "",
+    server: options.ReportOptions = options.REPORT,
 ) -> None:
     """Explain a rollout: each step with its time, its reason and its numbers."""
-    story = server.client().admin(_path(name, model))
+    story = server.client().admin(_path(name, component, model))
     if server.json_:
         print_json(story["timeline"])
         return
@@ -112,54 +126,88 @@ def explain(
         (f"{datetime.fromtimestamp(one['at']):%H:%M:%S}", one["what"], one["reason"], one["detail"])
         for one in story["timeline"]
     ]
-    print_table(f"rollouts of {name}", ("time", "what", "reason", "detail"), rows)
+    whose = _whose(name, component, model)
+    print_table(f"rollouts of {whose}", ("time", "what", "reason", "detail"), rows)
     if story["agreement"] is not None:
         print(f"\nanswers: {story['agreement']['verdict']}: {story['agreement']['why']}")
 
 
 @options.command(app, "pause")
 def pause(
-    name: Endpoint, model: Model = "", server: options.ServerOptions = options.SERVER
+    name: Endpoint,
+    component: Component = "",
+    model: Model = "",
+    server: options.ServerOptions = options.SERVER,
 ) -> None:
     """Take no further step until it is resumed. Alarms and comparisons may still send it back."""
-    _order(name, model, "pause", server)
+    _order(name, component, model, "pause", server)
 
 
 @options.command(app, "resume")
 def resume(
-    name: Endpoint, model: Model = "", server: options.ServerOptions = options.SERVER
+    name: Endpoint,
+    component: Component = "",
+    model: Model = "",
+    server: options.ServerOptions = options.SERVER,
 ) -> None:
     """Go on as the policy says."""
-    _order(name, model, "resume", server)
+    _order(name, component, model, "resume", server)
 
 
 @options.command(app, "promote")
 def promote(
-    name: Endpoint, model: Model = "", server: options.ServerOptions = options.SERVER
+    name: Endpoint,
+    component: Component = "",
+    model: Model = "",
+    server: options.ServerOptions = options.SERVER,
 ) -> None:
-    """Give the new generation everything, without further waits."""
-    _order(name, model, "promote", server)
+    """Give the new one everything, without further waits."""
+    _order(name, component, model, "promote", server)
 
 
 @options.command(app, "abort")
 def abort(
-    name: Endpoint, model: Model = "", server: options.ServerOptions = options.SERVER
+    name: Endpoint,
+    component: Component = "",
+    model: Model = "",
+    server: options.ServerOptions = options.SERVER,
 ) -> None:
-    """Go back to the old generation."""
-    _order(name, model, "abort", server)
+    """Go back to the old one."""
+    _order(name, component, model, "abort", server)
 
 
-def _order(name: str, model: str, order: str, server: options.ServerOptions) -> None:
-    story = server.client().admin(f"{_path(name, model)}/{order}", method="POST")
-    new = story["new"] or {}
-    what = f"{name}:{model}" if model else name
-    to = new.get("artifact") or new.get("config", "?")
-    note(f"rollout of {what} to {to}: {order} is ordered")
+def _order(
+    name: str, component: str, model: str, order: str, server: options.ServerOptions
+) -> None:
+    story = server.client().admin(_path(name, component, model, f"/{order}"), method="POST")
+    new = story["new"]
+    to = _what(new) if new else "?"
+    note(f"rollout of {_whose(name, component, model)} to {to}: {order} is ordered")
 
 
-def _path(name: str, model: str = "") -> str:
+def _path(name: str, component: str, model: str, order: str = "") -> str:
+    if component and model:
+        raise typer.BadParameter("give --component or --model, not both")
+    query = f"?component={quote(component, safe='')}" if component else ""
     of_model = f"/models/{quote(model, safe='')}" if model else ""
-    return f"/endpoints/{quote(name, safe='')}{of_model}/rollout"
+    return f"/endpoints/{quote(name, safe='')}{of_model}/rollout{order}{query}"
+
+
+def _whose(name: str, component: str, model: str) -> str:
+    return component or (f"{name}:{model}" if model else name)
+
+
+def _what(one: dict[str, Any]) -> str:
+    """A generation, a revision of a component, or an artifact."""
+    return str(next(one[name] for name in ("config", "artifact", "model") if name in one))
+
+
+def _described(one: dict[str, Any]) -> str:
+    if "config" in one:
+        return f"{one['config']} (generation {one['generation']})"
+    if "artifact" in one:
+        return str(one["artifact"])
+    return f"{one['model']} (revision {one['revision']}, {one['copies_ready']} copies ready)"
 
 
 def _rows(story: dict[str, Any]) -> list[tuple[str, object]]:
@@ -167,13 +215,16 @@ def _rows(story: dict[str, Any]) -> list[tuple[str, object]]:
     rows: list[tuple[str, object]] = [("status", story["status"])]
     for which in ("old", "new"):
         if one := story[which]:
-            of = one.get("artifact") or f"{one['config']} (generation {one['generation']})"
-            rows.append((which, of))
-    if policy is not None:
+            rows.append((which, _described(one)))
+    if policy is not None and "batch" in policy:
+        each = f"{policy['batch']} copies at a time, {policy['wait_s']:g} s after each"
+        rows.append(("policy", f"{policy['kind']}: {each}"))
+    elif policy is not None:
         steps = ", ".join(f"{share:.0%}" for share in policy["shares"])
         rows.append(("policy", f"{policy['kind']}: {steps}; each bakes {policy['wait_s']:g} s"))
     if progress is not None:
-        rows.append(("stage", f"{progress['stage']}, {progress['share']:.0%} of the traffic"))
+        part = f", {progress['share']:.0%} of the traffic" if "share" in progress else ""
+        rows.append(("stage", f"{progress['stage']}{part}"))
         if progress["order"]:
             rows.append(("ordered", progress["order"]))
     elif not story["under_way"]:
@@ -182,7 +233,7 @@ def _rows(story: dict[str, Any]) -> list[tuple[str, object]]:
         pairs = ", ".join(
             f"{count} {name.replace('_', ' ')}"
             for name, count in agreement["pairs"].items()
-            if count and name != "scorer_error"
+            if count and isinstance(count, int)
         )
         rows += [("pairs", pairs or "none yet"), (agreement["verdict"], agreement["why"])]
     if story["failure_reason"]:

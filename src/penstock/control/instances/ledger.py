@@ -256,11 +256,12 @@ class EndpointLedger:
         outstanding: Callable[[int], int] = lambda copy: 0,
         alarms: Mapping[str, str] | None = None,
         agreement: AgreementCounts | None = None,
+        component_agreements: Mapping[str, AgreementCounts] | None = None,
         target_agreements: Mapping[str, AgreementCounts] | None = None,
     ) -> EndpointObserved:
         """`outstanding`: copy -> its requests in flight now; `alarms`: name -> state, of those that
-        its rollouts watch; `agreement`: what its rollout's comparisons found; `target_agreements`:
-        the same by target model."""
+        its rollouts watch; `agreement`: what its rollout's comparisons found;
+        `component_agreements`, `target_agreements`: the same by component and by target model."""
         return EndpointObserved(
             instances=tuple(entry.observed() for entry in self.instances.values()),
             copies=tuple(
@@ -273,6 +274,7 @@ class EndpointLedger:
             shortages=tuple(self._shortages.values()),
             alarms=alarms or {},
             agreement=agreement,
+            component_agreements=component_agreements or {},
             target_agreements=target_agreements or {},
         )
 

@@ -216,7 +216,8 @@ def told(action: Action) -> tuple[str, str, str]:
             what = f"model {served.target} {served.progress.stage}: {share} to {served.incoming}"
             return what, action.reason, action.why
         case SetComponent(component=component, status=status):
-            return f"component {component} {status}", action.reason, action.failure_reason
+            detail = action.failure_reason or action.why
+            return f"component {component} {status}", action.reason, detail
         case ForgetComponent(component=component):
             return f"forget component {component}", action.reason, ""
         case WithdrawRoutes():

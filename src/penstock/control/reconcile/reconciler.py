@@ -27,6 +27,7 @@ from penstock.control.instances.under_way import OperationSettings
 from penstock.control.loop import DriverLoop
 from penstock.control.ports import ModelCounted, RoutePublisher
 from penstock.control.reconcile.actions import FAILED, WAITS, Actions, told
+from penstock.control.reconcile.agreements import Agreements, Compared
 from penstock.control.reconcile.hosted import HostedDeployments
 from penstock.control.store.images import keep_images, named_images
 from penstock.control.store.records import EndpointRecord, NotFound, UnreadableRecord
@@ -57,7 +58,6 @@ from penstock.core.deployment.endpoint_state import (
 from penstock.core.deployment.slot_retries import ReconcileSpec
 from penstock.core.endpoint.ready_times import ReadyTimes
 from penstock.core.endpoint.reconcile import decide
-from penstock.core.rollout.agreement import AgreementCounts, AgreementSpec
 from penstock.durable_files import replace_file
 from penstock.errors import PenstockError
 from penstock.fleet.base import Fleet
@@ -69,10 +69,6 @@ _log = logging.getLogger(__name__)
 
 #: Called with the store and names of alarms: the states of those that exist.
 AlarmStates = Callable[[Store, Sequence[str]], Mapping[str, str]]
-
-#: Called with an endpoint and the number of a rollout: outcome -> pairs of answers since this
-#: server began, as in `core/rollout/agreement.py`.
-Compared = Callable[[str, int], Mapping[str, int]]
 
 _RETRY_S: Final = 1.0  #: pause after the database could not be written, in s
 _BUG_RETRY_S: Final = 5.0  #: pause of an endpoint after a bug of ours, in s; other endpoints go on
@@ -99,7 +95,7 @@ class ReconcilerDriver:
         model_counted: ModelCounted = lambda *counted: None,
         ready_times_file: Path | None = None,
         alarm_states: AlarmStates = lambda store, names: {},
-        compared: Compared = lambda endpoint, rollout: {},
+        compared: Compared = lambda endpoint, rollout, component: {},
     ) -> None:
         """`available_bytes`: the machine's free memory now; None = not known. `alarm_states`: name
         -> state of those alarms that exist. `compared`: see `Compared`."""
@@ -108,10 +104,7 @@ class ReconcilerDriver:
         self._clock = clock
         self._spec = spec or ReconcileSpec()
         self._alarm_states = alarm_states
-        self._compared = compared
-        #: (endpoint, target model or "") -> its latest rollout with an agreement: that, and the
-        #: rollout's number
-        self._agreements: dict[tuple[str, str], tuple[AgreementSpec, int]] = {}
+        self.agreements = Agreements(compared)
         self._housekeeping = housekeeping
         self._log_dir = settings.log_dir
         self.ready_times = ReadyTimes()
@@ -289,8 +282,9 @@ class ReconcilerDriver:
                 ledger.observed(
                     self._publisher.outstanding,
                     alarms,
-                    self.agreement(ledger.desired),
-                    self._target_agreements(ledger.desired),
+                    self.agreements.of_endpoint(ledger.desired),
+                    self.agreements.of_components(ledger.desired),
+                    self.agreements.of_targets(ledger.desired),
                 ),
                 now=self._clock.monotonic(),
                 spec=self._spec,
@@ -320,36 +314,6 @@ class ReconcilerDriver:
             *(name for one in desired.targets if one.policy for name in one.policy.alarms),
         )
         return await self._database.call(self._alarm_states, names) if names else {}
-
-    def agreement(self, desired: EndpointSpec) -> AgreementCounts | None:
-        """What comparisons found in the rollout under way; None: it has no agreement."""
-        policy = desired.target.rollout if desired.target is not None else None
-        if policy is None or policy.agreement is None or desired.progress is None:
-            return None
-        number = desired.progress.number
-        self._agreements[desired.endpoint.lower(), ""] = policy.agreement, number
-        return AgreementCounts.of(self._compared(desired.endpoint, number))
-
-    def _target_agreements(self, desired: EndpointSpec) -> dict[str, AgreementCounts]:
-        """The same by target model, of those that are in a rollout with an agreement."""
-        found: dict[str, AgreementCounts] = {}
-        for one in desired.targets:
-            if one.policy is None or one.policy.agreement is None or one.progress is None:
-                continue
-            number = one.progress.number
-            self._agreements[desired.endpoint.lower(), one.target] = one.policy.agreement, number
-            found[one.target] = AgreementCounts.of(self._compared(desired.endpoint, number))
-        return found
-
-    def last_agreement(
-        self, endpoint: str, target: str = ""
-    ) -> tuple[AgreementSpec, AgreementCounts] | None:
-        """What the latest rollout with an agreement was held to, and what was found; None: there
-        was none since this server began. `target`: of this target model."""
-        found = self._agreements.get((endpoint.lower(), target))
-        if found is None:
-            return None
-        return found[0], AgreementCounts.of(self._compared(endpoint, found[1]))
 
     async def _read(self, key: str) -> None:
         ledger = self._ledgers.get(key)
@@ -427,13 +391,13 @@ class ReconcilerDriver:
             case ForgetComponent(component=component):
                 name = ledger.desired.endpoint
                 left = await self._database.call(Store.forget_component, name, component)
+                self.agreements.forget(key, component)
                 self._take_spec(key, left.desired())
             case FinishDelete():
                 if key not in self.hosted:
                     await self._database.call(Store.finish_delete, ledger.desired.endpoint)
                 del self._ledgers[key]
-                for known in [one for one in self._agreements if one[0] == key]:
-                    del self._agreements[known]
+                self.agreements.forget(key)
                 self.ready_times.forget(key)
                 self.hosted.forget(key)
 

@@ -28,6 +28,7 @@ from penstock.control.store.records import (
     ListQuery,
     NotFound,
     Page,
+    RolloutSettled,
     UnknownVariant,
 )
 from penstock.control.store.rows import decode_revision, encode_revision
@@ -40,6 +41,7 @@ from penstock.core.deployment.endpoint_state import (
     UPDATING,
     SetComponent,
 )
+from penstock.core.rollout.policy import RESUME
 from penstock.metrics.item_failures import readable
 
 _TABLE = schema.inference_components
@@ -150,6 +152,29 @@ def change(db: Connection, name: str, wanted: ComponentChange, *, now: float) ->
     return record(db, name)
 
 
+def order_rollout(
+    db: Connection, endpoint: str, name: str, order: str, *, now: float
+) -> ComponentRecord:
+    """Writes what an operator ordered for the rollout under way.
+
+    Raises `NotFound`, also where it is on another endpoint; `RolloutSettled` if no rollout in
+    batches is under way, or its end is decided.
+    """
+    row = rows.require(db, COMPONENT, name)
+    if row["endpoint_key"] != endpoint.lower():
+        raise NotFound(COMPONENT, name)
+    text = row["target"] if row["status"] == UPDATING else None
+    target = None if text is None else decode_revision(text)
+    if target is None or not (target.batch or target.goes_back):
+        why = "no update with RollingUpdatePolicy is under way"
+        raise RolloutSettled(endpoint, why, component=row["name"])
+    if target.goes_back:
+        raise RolloutSettled(endpoint, "it goes back already", component=row["name"])
+    kept = "" if order == RESUME else order
+    _write(db, row, now, target=encode_revision(replace(target, order=kept)))
+    return record(db, name)
+
+
 def begin_delete(db: Connection, name: str, *, now: float) -> ListedResource:
     """Sets the status Deleting, from any status. A second call changes nothing. A component that
     can't be read is in no endpoint's spec, so reconciliation would never finish its deletion: it is
@@ -186,6 +211,7 @@ def settle(db: Connection, endpoint: str, action: SetComponent, *, now: float) -
             batch=target.batch_back,
             batch_wait_s=0.0,
             goes_back=action.goes_back,
+            order="",
         )
         values |= {"active": row["target"], "target": encode_revision(former)}
         if row["former_request"] is not None:

@@ -228,12 +228,17 @@ class EndpointBusy(CallerError):
 class RolloutSettled(CallerError):
     """There is no rollout to which anything could be ordered."""
 
-    def __init__(self, name: str, why: str, *, what: str = "") -> None:
-        """`what`: of the endpoint, where it is not the whole."""
+    def __init__(self, endpoint: str, why: str, *, component: str = "", model: str = "") -> None:
+        """`component`, `model`: of the endpoint, where it is theirs."""
+        whose, option = f"endpoint {endpoint!r}", ""
+        if component:
+            whose, option = f"inference component {component!r}", f" --component {component}"
+        elif model:
+            whose, option = f"target model {model!r}", f" --model {model}"
         super().__init__(
             "rollout-settled",
-            f"the rollout of {what or f'endpoint {name!r}'} can't be changed: {why}",
-            hint=f"`penstock rollout show {name}` shows what it is.",
+            f"the rollout of {whose} can't be changed: {why}",
+            hint=f"`penstock rollout show {endpoint}{option}` shows what it is.",
             status=409,
         )
 

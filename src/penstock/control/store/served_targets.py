@@ -44,11 +44,10 @@ def order(db: Connection, endpoint: str, target: str, order: str) -> EndpointRec
     """Writes what an operator ordered. Raises `NotFound`, `RolloutSettled`."""
     row = rows.require(db, ENDPOINT, endpoint)
     found = _find(rows.endpoint(db, endpoint), target)
-    what = f"target model {target} of endpoint {row['name']}"
     if found is None or found.progress is None:
-        raise RolloutSettled(row["name"], "no rollout is under way", what=what)
+        raise RolloutSettled(row["name"], "no rollout is under way", model=target)
     if found.progress.stage == TERMINATING:
-        raise RolloutSettled(row["name"], "it ends at the new artifact already", what=what)
+        raise RolloutSettled(row["name"], "it ends at the new artifact already", model=target)
     kept = "" if order == RESUME else order
     _put(db, row["key"], replace(found, progress=replace(found.progress, order=kept)))
     return rows.endpoint(db, endpoint)

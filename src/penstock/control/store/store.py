@@ -373,6 +373,7 @@ class Store(DatabaseConnection):
     describe_component = reads(components.record)
     list_components = reads(components.page)
     update_component = writes(components.change)
+    order_component_rollout = writes(components.order_rollout)
     delete_component = writes(components.begin_delete)
 
     def set_component(self, endpoint: str, action: SetComponent, *, now: float) -> EndpointRecord:

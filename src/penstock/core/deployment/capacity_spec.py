@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 
 from penstock.core.deployment.deployment import DeploymentSpec, ModelSource, VariantSpec
 from penstock.core.resources import NO_RESOURCES, ComputeResources
+from penstock.core.rollout.agreement import AgreementSpec
 
 # SageMaker's names (InferenceComponentSchedulingConfig).
 #: spread copies evenly over the instances, so that a lost instance takes few copies
@@ -169,6 +170,10 @@ class ComponentRevision:
     expires: float = 0.0
     goes_back: str = ""  #: why it replaces the revision that was to replace it; "" = it does not
     base: str = ""  #: for an adapter: the component whose copies it is loaded into; "" = no adapter
+    agreement: AgreementSpec | None = None  #: what its answers are held to; None: not compared
+    #: tells the rollout of it from the component's others: wall clock ms when it began
+    rollout: int = 0
+    order: str = ""  #: an operator's for its rollout: one of `ORDERS` but RESUME; "" = none
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,6 +191,14 @@ class ComponentSpec:
     def base(self) -> str:
         """The component whose copies the adapter is loaded into; "" where it is no adapter."""
         return self.active.base
+
+    @property
+    def compared(self) -> ComponentRevision | None:
+        """The revision that is being rolled out, where it is held to agree with the active one."""
+        one = self.target
+        if one is None or one.agreement is None or not one.batch or one.goes_back:
+            return None
+        return one
 
     def revisions(self) -> tuple[ComponentRevision, ...]:
         return (self.active,) if self.target is None else (self.active, self.target)

@@ -234,6 +234,8 @@ class CopyRoute:
     base_copy: int = 0  #: for an adapter: the copy whose queue and engine it shares; 0 = no adapter
     kind: str = ""  #: instance type, where instances of the variant may have several; else ""
     cache_tokens: int = 0  #: prompt tokens that its engine caches; 0 = none, or not known
+    #: of the revision of a component that takes over, where answers of both are compared
+    incoming: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -261,6 +263,8 @@ class VariantRoutes:
     base: str = ""  #: for an adapter: the component whose copies it is loaded into; "" = no adapter
     #: for requests while there is no copy: hold | refuse; "" = the server's setting
     zero_capacity: str = ""
+    #: two revisions of the component, whose copies are both here; None: no answers are compared
+    compared: ComparedRoutes | None = None
 
     @property
     def group(self) -> Group:
@@ -282,11 +286,11 @@ class VariantRoutes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparedRoutes:
-    """Two generations of an endpoint, or artifacts of a target model, whose answers are compared. A
-    gateway copies requests that one has answered to the other. The incoming one is held to the
-    agreement."""
+    """Two generations of an endpoint, two revisions of a component or two artifacts of a target
+    model, whose answers are compared. A gateway copies requests that one has answered to the other.
+    The incoming one is held to the agreement."""
 
-    rollout: int  #: its number, as `RolloutProgress.number`
+    rollout: int  #: its number, as `RolloutProgress.number` or `ComponentRevision.rollout`
     spec: AgreementSpec
 
 
@@ -315,7 +319,7 @@ class EndpointRoutes:
     #: of shadow variants, apart from the others: no caller's request is ever routed to them. Their
     #: weight is the share of the requests that is copied to them, 0 to 1
     shadows: tuple[VariantRoutes, ...] = ()
-    compared: ComparedRoutes | None = None  #: None: no rollout with an agreement is under way
+    compared: ComparedRoutes | None = None  #: of its generations; None: no answers are compared
     #: of target models that are not answered by the artifact of their own name alone
     targets: tuple[TargetRoutes, ...] = ()
 

@@ -173,6 +173,8 @@ class EndpointObserved:
     agreement: AgreementCounts | None = None  #: of a rollout whose answers are compared
     #: target model -> the same, of its rollout
     target_agreements: Mapping[str, AgreementCounts] = field(default_factory=dict)
+    #: component -> the same of the rollout of its new revision
+    component_agreements: Mapping[str, AgreementCounts] = field(default_factory=dict)
 
     def copies_by_instance(self) -> dict[str, list[CopyObserved]]:
         """Copies in their order, by instance id; instances without a copy have no entry."""
@@ -320,6 +322,7 @@ class SetComponent:
     failure_reason: str = ""
     active_revision: int | None = None
     goes_back: str = ""
+    why: str = ""  #: of the reason, in words with numbers
 
 
 @dataclass(frozen=True, slots=True)

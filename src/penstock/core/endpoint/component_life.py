@@ -4,8 +4,9 @@
                a failure that a retry cannot help, or `attempts_max` of one slot -> Failed
     Updating   (specification) the new revision's copies are ready -> InService with it; if one
                fails, the former revision serves on: InService, with the error as FailureReason
-               An alarm that is in ALARM meanwhile, or the end of its time, makes the former one
-               replace it in turn, in batches of its own -> InService, with that as FailureReason
+               An alarm that is in ALARM meanwhile, answers that are surely worse, an operator, or
+               the end of its time make the former one replace it in turn, in batches of its own
+               -> InService, with that as FailureReason
     Updating   (count) reached -> InService; out of reach -> InService as well: the copies that
                have room serve, the rest is retried, and FailureReason says what is missing
     InService  what dies is replaced; the status stays
@@ -21,15 +22,23 @@ size, copies are replaced batch by batch: a batch of new copies starts, the same
 ends, and the next batch begins after a pause. Both need spare room: no old copy ends before a new
 one is ready. An old copy that ends by itself in the meantime is not replaced. The two modes are
 those of SageMaker's UpdateInferenceComponent without and with RollingUpdatePolicy.
+
+A revision that is held to an agreement (`core/rollout/agreement.py`) needs the former one beside it
+until its answers are surely as good: the last batch waits until then, or, where there is only one,
+its old copies do. An old copy that ends meanwhile is replaced, also after a kill of the server: the
+rollout goes on with both. Once it is sure, what is left follows without pauses.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+import math
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from penstock.core.deployment.capacity_spec import (
     ComponentCopiesSpec,
+    ComponentRevision,
     ComponentSpec,
     component_of,
     copies_name,
@@ -51,7 +60,15 @@ from penstock.core.deployment.endpoint_state import (
     SlotFailure,
 )
 from penstock.core.deployment.slot_retries import ReconcileSpec, is_final
+from penstock.core.rollout.agreement import (
+    AS_GOOD,
+    WORSE,
+    AgreementCounts,
+    AgreementVerdict,
+    judge,
+)
 from penstock.core.rollout.machine import ringing
+from penstock.core.rollout.policy import ABORT, PAUSE, PROMOTE
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,14 +76,29 @@ class RolloutDecision:
     specs: tuple[ComponentCopiesSpec, ...]  #: one per revision, the old one first
     complete: bool  #: all copies of the newest revision that the spec has are ready, and settled
     next_deadline: float | None  #: when a pause between two batches is over
+    verdict: AgreementVerdict | None = None  #: of its agreement; None: answers are not compared
+
+
+class _Batches(NamedTuple):
+    """How far a rollout in batches should be."""
+
+    old: int  #: copies
+    new: int
+    settled: bool  #: it is over, if all new copies are ready
+    next_deadline: float | None
 
 
 def roll_out(
-    component: ComponentSpec, copies: Iterable[CopyObserved], *, now: float
+    component: ComponentSpec,
+    copies: Iterable[CopyObserved],
+    *,
+    now: float,
+    agreement: AgreementCounts | None = None,
 ) -> RolloutDecision:
     """How many copies of each revision there should be now.
 
-    `copies`: copies of the generation to decide about.
+    `copies`: copies of the generation to decide about. `agreement`: what comparisons of the answers
+    of both revisions found so far.
     """
     mine = [one for one in copies if one.variant == component.variant]
     newest = component.target or component.active
@@ -80,25 +112,71 @@ def roll_out(
         return RolloutDecision((desired,), len(ready) >= component.copies, None)
     former = copies_name(component.name, component.active.number)
     there = sum(one.component == former and one.phase in THERE for one in mine)
-    old, new, deadline = component.copies, component.copies, None
+    part = _Batches(component.copies, component.copies, True, None)
+    verdict = None
     if newest.batch:
-        batches = len(ready) // newest.batch
-        since = [now if one.since is None else one.since for one in ready]
-        settled = max(since, default=now) + newest.batch_wait_s
-        if batches and now < settled:
-            deadline = settled
-        else:
-            batches += 1
-        new = min(batches * newest.batch, component.copies)
-        old = component.copies - (len(ready) // newest.batch) * newest.batch
+        compared = component.compared
+        if compared is not None and compared.agreement is not None:
+            verdict = judge(compared.agreement, agreement or AgreementCounts())
+        begun = sum(one.component == named and one.phase in THERE for one in mine)
+        since = sorted(now if one.since is None else one.since for one in ready)
+        part = _batches(newest, component.copies, begun, since, verdict, now)
+    old = part.old if _needs_former(newest, verdict) else min(part.old, there)
     return RolloutDecision(
         (
-            copies_spec(component, component.active, max(min(old, there), 0)),
-            copies_spec(component, newest, new),
+            copies_spec(component, component.active, max(old, 0)),
+            copies_spec(component, newest, part.new),
         ),
-        complete=len(ready) >= component.copies and deadline is None,
-        next_deadline=deadline,
+        complete=len(ready) >= component.copies and part.settled,
+        next_deadline=part.next_deadline,
+        verdict=verdict,
     )
+
+
+def _batches(
+    newest: ComponentRevision,
+    copies: int,
+    begun: int,
+    since: Sequence[float],
+    verdict: AgreementVerdict | None,
+    now: float,
+) -> _Batches:
+    """
+    Args:
+        newest: the revision that is rolled out.
+        copies: that the component should have.
+        begun: copies of `newest` that are ready or will be by themselves.
+        since: when each of its ready copies was ready, in order.
+        verdict: of its agreement; None: answers are not compared.
+        now: s.
+    """
+    size = max(min(newest.batch, copies), 1)
+    done, last = len(since) // size, max(math.ceil(copies / size), 1)
+    # Copies of the batch that is under way begin no pause; that of the last one is over all.
+    of_done = since if len(since) >= copies else since[: done * size]
+    settled = max(of_done, default=now) + newest.batch_wait_s
+    agreed = newest.order == PROMOTE or (verdict is not None and verdict.verdict == AS_GOOD)
+    waits = done > 0 and now < settled and not agreed
+    stands = newest.order in (PAUSE, ABORT)
+    unsure = _needs_former(newest, verdict)
+    batches = done if waits else done + 1
+    if stands:
+        batches = max(math.ceil(begun / size), done)
+    if unsure:
+        batches, done = min(batches, max(last - 1, 1)), min(done, last - 1)
+    return _Batches(
+        old=copies - done * size,
+        new=min(batches * size, copies),
+        settled=not (waits or stands or unsure),
+        next_deadline=settled if waits and not stands else None,
+    )
+
+
+def _needs_former(newest: ComponentRevision, verdict: AgreementVerdict | None) -> bool:
+    """Whether former copies have to serve beside it: to be compared with, or to go back to."""
+    if verdict is None or verdict.verdict == AS_GOOD:
+        return False
+    return verdict.verdict == WORSE or newest.order != PROMOTE
 
 
 def decide(
@@ -123,7 +201,7 @@ def decide(
     if component.status not in (CREATING, UPDATING):
         return ()
     newest = component.target or component.active
-    back = _why_back(component, observed, wall)
+    back = _why_back(component, rollout, observed, wall)
     if back:
         story = back[:FAILURE_REASON_CHARS_MAX]
         if not newest.batch:  # the former one has all its copies, and all traffic
@@ -133,13 +211,15 @@ def decide(
             SetComponent(name, UPDATING, component.copies, "goes-back", story, goes_back=story),
         )
     if rollout.complete:
-        if newest.goes_back:
-            story = newest.goes_back
-            return (SetComponent(name, IN_SERVICE, component.copies, "back", story, newest.number),)
-        reason = "copies-ready" if component.status == CREATING else "counts-reached"
+        reason, why, story = "copies-ready", "", ""
         if component.target is not None:
-            reason = "revision-ready"
-        return (SetComponent(name, IN_SERVICE, component.copies, reason, "", newest.number),)
+            reason, why = _why_over(component.target, rollout.verdict)
+            story = component.target.goes_back
+        elif component.status == UPDATING:
+            reason = "counts-reached"
+        return (
+            SetComponent(name, IN_SERVICE, component.copies, reason, story, newest.number, why=why),
+        )
     copies = [
         one
         for one in observed.copies
@@ -167,11 +247,27 @@ def decide(
     return (SetComponent(name, status, component.copies, reason, story, number),)
 
 
-def _why_back(component: ComponentSpec, observed: EndpointObserved, wall: float) -> str:
+def _why_over(target: ComponentRevision, verdict: AgreementVerdict | None) -> tuple[str, str]:
+    """(reason, the same in words) for which a revision has replaced the one before."""
+    if target.goes_back:
+        return "back", ""
+    words = verdict.why if verdict is not None else ""
+    if target.order == PROMOTE:
+        return "promoted", words
+    return ("agreed", words) if verdict is not None else ("revision-ready", "")
+
+
+def _why_back(
+    component: ComponentSpec, rollout: RolloutDecision, observed: EndpointObserved, wall: float
+) -> str:
     """Why the revision that is rolled out has to go back; "" = nothing asks for it."""
-    target = component.target
+    target, verdict = component.target, rollout.verdict
     if target is None or target.goes_back:
         return ""
+    if target.order == ABORT:
+        return "the update went back: an operator ordered it"
+    if verdict is not None and verdict.verdict == WORSE:
+        return f"the update went back: {verdict.why}"
     if rings := ringing(target.alarms, observed.alarms):
         return f"the update went back: {rings}"
     if target.expires and wall >= target.expires:

@@ -158,7 +158,8 @@ def keep_up(
         if component.base:
             continue
         copies = adapters.as_ready(component, wanted, mine)
-        rollout = roll_out(component, copies, now=now)
+        found_so_far = observed.component_agreements.get(component.name)
+        rollout = roll_out(component, copies, now=now, agreement=found_so_far)
         turn.held.rollouts[component.name] = rollout
         found[component.variant] = found.get(component.variant, ()) + rollout.specs
         turn.wake(rollout.next_deadline)

@@ -53,7 +53,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from penstock.core.deployment.capacity_spec import ComponentRevision, ComponentSpec, raised
+from penstock.core.deployment.capacity_spec import ComponentSpec, raised
 from penstock.core.deployment.deployment import DeploymentSpec
 from penstock.core.deployment.endpoint_state import (
     DELETING,
@@ -291,10 +291,11 @@ class _ReconcileTurn:
         if watched and step.progress.stage == BAKING:
             self.deadline = earliest(self.deadline, self._now + LOOK_S)
 
-    def _wake_for_revision(self, target: ComponentRevision | None) -> None:
+    def _wake_for_revision(self, component: ComponentSpec) -> None:
+        target = component.target
         if target is None or target.goes_back:
             return
-        if target.alarms:
+        if target.alarms or component.compared is not None:
             self.deadline = earliest(self.deadline, self._now + LOOK_S)
         if target.expires:
             due = self._now + max(target.expires - self._wall, 0.0)
@@ -351,7 +352,7 @@ class _ReconcileTurn:
                 others=self._desired.components,
                 wall=self._wall,
             )
-            self._wake_for_revision(component.target)
+            self._wake_for_revision(component)
 
     def _move_targets(self) -> list[Action]:
         """Moves requests for target models to other artifacts, or back; returns what to record."""

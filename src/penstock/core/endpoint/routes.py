@@ -5,7 +5,8 @@ then it is drained: so the caller carries out these routes before the drains. A 
 has one entry, whose copies are those of the component that has its name. A variant that takes
 inference components has an entry for each component that is not being deleted and has not failed,
 without a copy while none is ready. While a revision replaces another at once, only the old one has
-routes until it is replaced; in a batch-by-batch rollout both have.
+routes until it is replaced; in a batch-by-batch rollout both have, in one entry. Where its answers
+are compared with the old one's, the new one's copies are marked as incoming.
 
 While a new generation takes over step by step, the variants of both have entries, and the weights
 say which share of the traffic each generation gets. Each generation's own weights say how its share
@@ -153,12 +154,8 @@ def _entries(
             entries.append(_entry(variant, there, {variant.name}, variant.model))
             continue
         entries += [
-            replace(
-                # Requests at no copies wait for copies of the base, if the base's model says so.
-                _entry(variant, there, _serving(one), models.get(one.base, one.active.model)),
-                component=one.name,
-                base=one.base,
-            )
+            # Requests at no copies wait for copies of the base, if the base's model says so.
+            _component_entry(variant, there, one, models.get(one.base, one.active.model))
             for one in sorted(components, key=lambda one: one.name)
             if one.variant == variant.name
         ]
@@ -171,6 +168,30 @@ def _serving(component: ComponentSpec) -> set[str]:
     if component.target is not None and (component.target.batch or component.target.goes_back):
         serving.add(copies_name(component.name, component.target.number))
     return serving
+
+
+def _component_entry(
+    variant: VariantSpec,
+    copies: Iterable[CopyObserved],
+    component: ComponentSpec,
+    model: ModelSource,
+) -> VariantRoutes:
+    there = tuple(copies)
+    entry = replace(
+        _entry(variant, there, _serving(component), model),
+        component=component.name,
+        base=component.base,
+    )
+    revision = component.compared
+    if revision is None or revision.agreement is None:
+        return entry
+    named = copies_name(component.name, revision.number)
+    new = {one.copy for one in there if one.component == named}
+    marked = tuple(replace(one, incoming=one.copy in new) for one in entry.copies)
+    if len({one.incoming for one in marked}) < 2:  # nothing to compare with
+        return entry
+    compared = ComparedRoutes(rollout=revision.rollout, spec=revision.agreement)
+    return replace(entry, copies=marked, compared=compared)
 
 
 def _entry(

@@ -1,8 +1,8 @@
 """Whether a new generation answers as well as the one that it replaces, by what both answered.
 
 While a part of the traffic is the new generation's, requests that one generation has answered are
-copied to the other one (`gateway/dispatch/comparing.py`). So there are pairs: one request, two
-answers. Three shares are watched, each with a test that may be looked at at any time
+copied to the other one (`gateway/dispatch/mirroring/comparing.py`). So there are pairs: one
+request, two answers. Three shares are watched, each with a test that may be looked at at any time
 (`sequential.py`):
 
     answers   of the pairs that both answered: those that disagree

@@ -40,9 +40,9 @@ class CopyState:
 
     __slots__ = (
         "_limit", "answers", "beside", "busy_since", "cache_bytes", "component", "copy",
-        "cost", "draining", "ejected", "group", "healthy", "instance_id", "kind", "life", "missed",
-        "models", "others", "outstanding", "outstanding_max", "paused", "picked", "pool", "probed",
-        "sequence_idle_s", "sessions", "took_s_max", "variant",
+        "cost", "draining", "ejected", "group", "healthy", "incoming", "instance_id", "kind",
+        "life", "missed", "models", "others", "outstanding", "outstanding_max", "paused", "picked",
+        "pool", "probed", "sequence_idle_s", "sessions", "took_s_max", "variant",
     )  # fmt: skip
 
     def __init__(
@@ -70,6 +70,7 @@ class CopyState:
         self.missed = 0  #: requests since its last answer that timed out on it
         self.took_s_max = 0.0  #: s of the slowest answer since the last outlier check
         self.draining = False  #: no longer in the routes; it finishes its requests
+        self.incoming = False  #: of what takes over: a generation, or a revision of a component
         self.picked = 0  #: running number of its last pick: the tie-break
         #: target models; None: it is no host of target models
         self.models: ModelsObserved | None = None

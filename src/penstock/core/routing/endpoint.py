@@ -166,18 +166,27 @@ class EndpointRouter:
         state.outstanding = outstanding = state.outstanding + 1
         return Routed(state, chosen.name, reason, outstanding, helper)
 
-    def pick_in(self, group: Group, model: str | None = None, *, now: float = 0.0) -> Routed | None:
+    def pick_in(
+        self,
+        group: Group,
+        *,
+        incoming: bool | None = None,
+        model: str | None = None,
+        now: float = 0.0,
+    ) -> Routed | None:
         """A slot on a copy of one pool, for a request that no caller waits for; None: no copy of it
-        that is open has room. `model`: the target model, as for `pick`."""
+        that is open has room. `incoming`: whether it is to be of what takes over; None: of either.
+        `model`: the target model, as for `pick`."""
         pool = self._pools.get(group)
         if pool is None or pool.multi_model != (model is not None):
             return None
+        copies = [one for one in pool.open if incoming in (None, one.incoming)]
         if model is not None:
-            state = closely(pool, (), None, None, model, now)[0]
+            state = choose(copies, model, now=now)[0]
             if state is not None and not state.outstanding:
                 state.busy_since = now
         else:
-            state = pool.strategy.pick(pool.open) if pool.open else None
+            state = pool.strategy.pick(copies) if copies else None
         if state is None:
             return None
         self._number = state.picked = self._number + 1
@@ -585,6 +594,7 @@ class EndpointRouter:
             if known is None or known.group != state.group:
                 state.judge()  # what it was judged by stays behind
         state.join(group)
+        state.incoming = group.incoming or route.incoming
         state.instance_id = route.instance_id
         state.kind = route.kind
         state.cache_bytes = TOKEN_BYTES * route.cache_tokens

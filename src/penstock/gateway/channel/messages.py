@@ -92,5 +92,6 @@ def _capture(fields: dict[str, Any]) -> CaptureSpec:
 
 
 def _variant(fields: dict[str, Any]) -> VariantRoutes:
-    copies = tuple(CopyRoute(**one) for one in fields["copies"])
-    return VariantRoutes(**(fields | {"copies": copies}))
+    read: dict[str, Any] = {"copies": tuple(CopyRoute(**one) for one in fields["copies"])}
+    read["compared"] = _compared(fields["compared"]) if fields.get("compared") else None
+    return VariantRoutes(**(fields | read))

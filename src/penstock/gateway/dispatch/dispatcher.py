@@ -23,9 +23,8 @@ from penstock.core.request.retry import REBALANCED
 from penstock.core.routing import CopyState, NoRoute, Routed
 from penstock.core.routing.outliers import NO_ANSWER
 from penstock.errors import PenstockError
-from penstock.gateway.dispatch import mirroring, refusals
+from penstock.gateway.dispatch import refusals
 from penstock.gateway.dispatch.capture import Captures
-from penstock.gateway.dispatch.comparing import Comparisons
 from penstock.gateway.dispatch.endpoint_table import (
     Endpoint,
     EndpointTable,
@@ -41,12 +40,14 @@ from penstock.gateway.dispatch.invocation import (
     component_of,
 )
 from penstock.gateway.dispatch.link import FrameLink, InstanceLink, LinkEvents
-from penstock.gateway.dispatch.mirroring import Mirrors
+from penstock.gateway.dispatch.mirroring import shadows
+from penstock.gateway.dispatch.mirroring.comparing import Comparisons
+from penstock.gateway.dispatch.mirroring.scoring import Scorers
+from penstock.gateway.dispatch.mirroring.shadows import Mirrors
 from penstock.gateway.dispatch.outliers import OutlierWatch
 from penstock.gateway.dispatch.rebalancing import Rebalancing
 from penstock.gateway.dispatch.recording import ExplainRing, NoRecorder, Recorders
 from penstock.gateway.dispatch.retries import RetryingDispatcher
-from penstock.gateway.dispatch.scoring import Scorers
 from penstock.gateway.dispatch.sequences import GatewaySequences, SequenceDrains
 from penstock.gateway.dispatch.sessions import GatewaySessions
 from penstock.gateway.dispatch.streaming import StreamObserved
@@ -316,8 +317,8 @@ class Dispatcher(RetryingDispatcher):
         self, original: Invocation, body: bytes, answer: bytes | None, *, whole: bool = True
     ) -> None:
         """Sends a copy of a request that was answered to the shadow variant, and one to the other
-        generation of a rollout, where there are such. `answer`: None for its model's error, or if
-        it was not `whole`, but a stream."""
+        side of a rollout, where there are such. `answer`: None for its model's error, or if it was
+        not `whole`, but a stream."""
         endpoint: Endpoint = original.entry
         if self._stopping or original.responder in self._nobodys:
             return
@@ -327,9 +328,9 @@ class Dispatcher(RetryingDispatcher):
                 self._send_copy(self._mirrors.copy(endpoint.shadow, original, body, now=now), now)
             if original.route is None or not whole:
                 return
-            if endpoint.compared is not None:
-                group = original.route.state.group
-                self._send_copy(self._comparisons.copy(original, group, body, answer, now=now), now)
+            if endpoint.compared:
+                by = original.route.state
+                self._send_copy(self._comparisons.copy(original, by, body, answer, now=now), now)
             if original.aimed is not None and original.aimed.routes.compared is not None:
                 found = self._comparisons.copy_to_other_artifact(original, body, answer, now=now)
                 self._send_copy(found, now)
@@ -409,7 +410,7 @@ class Dispatcher(RetryingDispatcher):
             return
         body = invocation.body
         self._fail(invocation, error)
-        if error.family in mirroring.OF_MODEL:
+        if error.family in shadows.OF_MODEL:
             self._copy(invocation, body, None)
 
     def on_returned(self, invocation: Invocation, reason: str) -> None:
@@ -420,9 +421,9 @@ class Dispatcher(RetryingDispatcher):
             self._take_back(invocation, reason)
 
     def _take_back(self, invocation: Invocation, reason: str) -> None:
-        if invocation.door == mirroring.DOOR:  # it is tried once
+        if invocation.door == shadows.DOOR:  # it is tried once
             self._give_slot_back(invocation)
-            self._fail(invocation, mirroring.lost(invocation, reason))
+            self._fail(invocation, shadows.lost(invocation, reason))
         else:
             super()._take_back(invocation, reason)
 

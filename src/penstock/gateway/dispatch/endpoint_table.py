@@ -16,9 +16,10 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
-from penstock.core.deployment.deployment import EndpointRoutes, VariantRoutes
+from penstock.core.deployment.deployment import EndpointRoutes, Group, VariantRoutes
 from penstock.core.request.admission import Admission, admission_spec
 from penstock.core.request.mirroring import MirrorGate, MirrorSpec
+from penstock.core.rollout.pair_balance import PairBalance
 from penstock.core.routing import CopyState, EndpointRouter, ModelsObserved, NoRoute, Routed
 from penstock.core.routing.sessions import Sessions
 from penstock.gateway.dispatch.invocation import UNBOUND, Invocation, component_of
@@ -41,8 +42,8 @@ class Endpoint:
     """One endpoint on the hot path. The dispatcher reads its fields for each request."""
 
     __slots__ = (
-        "_stray", "admission", "beside", "capture", "compared", "generates", "held_bytes",
-        "held_count", "in_flight", "keeps_sequences", "lanes", "looks_closer", "name",
+        "_balances", "_stray", "admission", "beside", "capture", "compared", "generates",
+        "held_bytes", "held_count", "in_flight", "keeps_sequences", "lanes", "looks_closer", "name",
         "only_answers", "pairs", "recorders", "router", "routes", "shadow", "targets",
     )  # fmt: skip
 
@@ -67,7 +68,9 @@ class Endpoint:
         self.routes = routes
         self.shadow: Shadow | None = None
         self.recorders: dict[str, VariantRecorder] = {}
-        self.pairs = MirrorGate(MIRRORS)  #: requests that both generations of it are asked
+        self.pairs = MirrorGate(MIRRORS)  #: requests that both sides of a rollout are asked
+        #: of what is compared with fewer or more copies of it
+        self._balances: dict[Group, PairBalance] = {}
         self.derive(recorders)
 
     def derive(self, recorders: Recorders) -> None:
@@ -92,14 +95,20 @@ class Endpoint:
         self.count_others()
         self.look_closer()
         self.capture = routes.capture
+        found = {pool.group: pool.compared or routes.compared for pool in routes.variants}
+        #: whose answers are compared, and with which rollout's agreement
+        self.compared = {group: one for group, one in found.items() if one is not None}
+        known = self._balances
+        self._balances = {
+            group: known.get(group) or PairBalance() for group in _uneven(routes, self.compared)
+        }
         #: nothing is left to do for a request once it is answered
         self.only_answers = (
             routes.capture is None
             and not routes.shadows
-            and routes.compared is None
+            and not self.compared
             and all(one.compared is None for one in routes.targets)
         )
-        self.compared = routes.compared
         #: by target model, those that not simply the artifact of their own name answers for
         self.targets = {one.target: one for one in routes.targets}
         #: whether its replies report the numbers of input and output tokens
@@ -125,6 +134,11 @@ class Endpoint:
             name = component or variant
             return next((one for one in pools if (one.component or one.name) == name), None)
         return next((one for one in pools if one.weight > 0), next(iter(pools), None))
+
+    def balance_of(self, group: Group) -> PairBalance | None:
+        """Of the copies in a group and those that their answers are compared with; None: there are
+        as many."""
+        return self._balances.get(group._replace(incoming=False))
 
     def artifact_of(self, target: str) -> str:
         """The artifact that answers for a target model."""
@@ -379,6 +393,18 @@ class EndpointTable:
         models = self._models.get(instance_id)
         if models is not None and copy in models:
             endpoint.router.set_models(copy, models[copy])
+
+
+def _uneven(routes: EndpointRoutes, compared: Iterable[Group]) -> list[Group]:
+    """Groups that are compared with one of another size: the copies of one would get the requests
+    of all in the other. Of a component both revisions are in one group."""
+    sizes = {pool.group: len(pool.copies) for pool in routes.variants}
+    return [
+        group
+        for group in compared
+        if not group.incoming
+        and (group.component or sizes[group] != sizes.get(group._replace(incoming=True), 0))
+    ]
 
 
 def _let_go(endpoint: Endpoint, gone: tuple[CopyState, ...]) -> tuple[CopyState, ...]:

@@ -26,7 +26,7 @@ from penstock.gateway.dispatch.invocation import (
     component_of,
     session_of,
 )
-from penstock.gateway.dispatch.mirroring import DOOR
+from penstock.gateway.dispatch.mirroring.shadows import DOOR
 from penstock.gateway.dispatch.target_dispatcher import TargetDispatcher
 from penstock.gateway.dispatch.targets import aim_at
 from penstock.gateway.dispatch.waiting import OnWaiting, Waiting

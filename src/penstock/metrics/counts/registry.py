@@ -308,11 +308,14 @@ class MetricRegistry:
             self._expired_at = now
             self._store.expire(now)
 
-    def compared(self, endpoint: str, rollout: int) -> dict[str, int]:
-        """Outcome -> pairs of answers, of a rollout, since this process began."""
+    def compared(self, endpoint: str, rollout: int, component: str = "") -> dict[str, int]:
+        """Outcome -> pairs of answers, of a rollout, since this process began. `component`: whose
+        rollout; "" = the endpoint's own."""
         found: Counter[str] = Counter()
-        for (name, _), totals in self.totals.items():
-            if name == endpoint:
+        for variant_id, whole in self.totals.items():
+            parts = self.components.get(variant_id, {})
+            totals = parts.get(component) if component else whole
+            if variant_id[0] == endpoint and totals is not None:
                 for (of, outcome), count in totals.compared.items():
                     if of == rollout:
                         found[outcome] += count

@@ -1,15 +1,19 @@
-"""Requests that both generations of a rollout are asked, and how their answers compare. The same
-for the two artifacts of a target model that is in a rollout.
+"""Requests that both sides of a rollout are asked, and how their answers compare.
 
-While a rollout with an agreement gives both generations traffic, a request that one of them has
-answered is copied to the other, after the caller has its answer. The copy takes its slot from the
-same router as callers' requests do, so no copy of a model gets more than it has room for; where the
-other generation has none now, the request has no pair, which is counted. `core/rollout` judges the
-counts.
+The sides are two generations of an endpoint, two revisions of an inference component, or two
+artifacts of a target model. While a rollout with an agreement gives both traffic, a request that
+one of them has answered is copied to the other, after the caller has its answer. The copy takes its
+slot from the same router as callers' requests do, so no copy of a model gets more than it has room
+for; where the other side has none now, the request has no pair, which is counted. `core/rollout`
+judges the counts. Where the agreement has a scorer, that says which answers agree (`scoring.py`).
 
-Not compared: streams, requests of a session or a sequence, and answers larger than `ANSWER_MAX`.
-Where the agreement has a scorer, that says which answers agree (`scoring.py`).
-A copy that is not answered because its instance ends as planned says nothing of either generation.
+Where one side has fewer copies, what a request takes is counted without the wait for its turn:
+callers' requests choose among all copies, copied ones only among those of one side, and where that
+has fewer they find them busy more often.
+
+Not compared: streams, requests of a session or a sequence, answers larger than `ANSWER_MAX`, and
+answers of copies that have left the routes: they may be of what an earlier rollout replaced.
+A copy that is not answered because its instance ends as planned says nothing of either side.
 """
 
 from __future__ import annotations
@@ -20,7 +24,7 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from penstock.clock import Clock
-from penstock.core.deployment.deployment import ComparedRoutes, Group
+from penstock.core.deployment.deployment import ComparedRoutes
 from penstock.core.request.mirroring import MIRRORED, NOT_SAMPLED, MirrorGate
 from penstock.core.rollout.agreement import (
     AGREE,
@@ -32,12 +36,12 @@ from penstock.core.rollout.agreement import (
     UNPAIRED,
 )
 from penstock.core.rollout.comparison import agree
-from penstock.core.routing import Routed
+from penstock.core.routing import CopyState, Routed
 from penstock.errors import PenstockError
 from penstock.gateway.dispatch.endpoint_table import Endpoint
 from penstock.gateway.dispatch.invocation import Invocation, session_of
-from penstock.gateway.dispatch.mirroring import OF_MODEL, CopiesUnderWay, copied
-from penstock.gateway.dispatch.scoring import AnswersToJudge, Scorers
+from penstock.gateway.dispatch.mirroring.scoring import AnswersToJudge, Scorers
+from penstock.gateway.dispatch.mirroring.shadows import OF_MODEL, CopiesUnderWay, copied
 from penstock.gateway.dispatch.targets import aim_at
 from penstock.gateway.request_id import RequestIds
 from penstock.metrics.counts.recorder import VariantRecorder
@@ -49,18 +53,19 @@ _TOO_LATE: Final = "deadline-passed"  #: code of an error that says of a model t
 
 
 class AnswerPair(NamedTuple):
-    """A request that one generation has answered: what its copy is compared with."""
+    """A request that one side has answered: what its copy is compared with."""
 
     routes: ComparedRoutes
     gate: MirrorGate
     recorder: VariantRecorder
-    incoming: bool  #: it was the new generation that answered
+    incoming: bool  #: it was the new side that answered
     answer: bytes | None  #: None: it failed
     took_s: float
+    turns: bool  #: waits for a turn count as well
 
 
 class Comparisons(CopiesUnderWay):
-    """Copies for the other generation."""
+    """Copies for the other side."""
 
     def __init__(
         self,
@@ -77,24 +82,37 @@ class Comparisons(CopiesUnderWay):
         self._scorers = scorers
 
     def copy(
-        self, original: Invocation, group: Group, body: bytes, answer: bytes | None, *, now: float
+        self, original: Invocation, by: CopyState, body: bytes, answer: bytes | None, *, now: float
     ) -> tuple[Invocation, Routed] | None:
-        """A copy of a request for the other generation, with its slot; the caller sends it. None:
-        it is not sampled, or has no pair.
+        """A copy of a request for the other side, with its slot; the caller sends it. None: it is
+        not compared, not sampled, or has no pair.
 
         Args:
             original: has an answer, or its model's error.
-            group: whose copy had it.
+            by: the copy that had it.
             body: of the request.
             answer: None for an error.
         """
         endpoint: Endpoint = original.entry
-        routes = endpoint.compared
-        assert routes is not None
-        gate, recorder = endpoint.pairs, endpoint.recorders[group.pool]
-        pair = AnswerPair(routes, gate, recorder, group.incoming, answer, now - original.received)
-        other = group._replace(incoming=not group.incoming)
-        return self._paired(original, pair, body, partial(endpoint.router.pick_in, other), now)
+        group = by.group
+        routes = endpoint.compared.get(group)
+        if routes is None or by.draining:
+            return None
+        balance, to_new = endpoint.balance_of(group), not by.incoming
+        if balance is not None and not balance.admits(to_new=to_new):
+            return None
+        turns = balance is None
+        pair = AnswerPair(
+            routes, endpoint.pairs, endpoint.recorders[group.pool], by.incoming, answer,
+            _took_s(original, now, turns=turns), turns,
+        )  # fmt: skip
+        # Both revisions of a component are in one group.
+        other = group if group.component else group._replace(incoming=to_new)
+        picks = partial(endpoint.router.pick_in, other, incoming=to_new)
+        found = self._paired(original, pair, body, picks, now)
+        if found is not None and balance is not None:
+            balance.copied(to_new=to_new)
+        return found
 
     def copy_to_other_artifact(
         self, original: Invocation, body: bytes, answer: bytes | None, *, now: float
@@ -106,12 +124,12 @@ class Comparisons(CopiesUnderWay):
         assert aimed.routes.compared is not None
         assert original.route is not None
         group = original.route.state.group
-        gate, recorder = endpoint.pairs, endpoint.recorders[group.pool]
         pair = AnswerPair(
-            aimed.routes.compared, gate, recorder, aimed.incoming, answer, now - original.received
-        )
+            aimed.routes.compared, endpoint.pairs, endpoint.recorders[group.pool], aimed.incoming,
+            answer, _took_s(original, now, turns=True), True,
+        )  # fmt: skip
         other = aimed.other
-        picks = partial(endpoint.router.pick_in, group, other.artifact, now=now)
+        picks = partial(endpoint.router.pick_in, group, model=other.artifact, now=now)
         found = self._paired(original, pair, body, picks, now)
         if found is not None:
             aim_at(found[0], other)
@@ -125,7 +143,7 @@ class Comparisons(CopiesUnderWay):
         picks: Callable[[], Routed | None],
         now: float,
     ) -> tuple[Invocation, Routed] | None:
-        """`picks`: takes a slot at the other one."""
+        """`picks`: takes a slot at the other side."""
         if original.copy_failures:
             return None
         gate, spec, size = pair.gate, pair.routes.spec, len(body)
@@ -183,7 +201,7 @@ class Comparisons(CopiesUnderWay):
         if new is None:
             return (NEW_FAILED,)
         spec = pair.routes.spec
-        took_s = self._monotonic() - invocation.received
+        took_s = _took_s(invocation, self._monotonic(), turns=pair.turns)
         old_s, new_s = (took_s, pair.took_s) if pair.incoming else (pair.took_s, took_s)
         slower = spec.slower_max > 0.0 and new_s > old_s * spec.slower_max
         beside = (SLOWER,) if slower else ()
@@ -192,3 +210,9 @@ class Comparisons(CopiesUnderWay):
             answers = AnswersToJudge(invocation.body, old, new, rollout, recorder, beside)
             return self._scorers.judge(spec.scorer, answers)
         return (AGREE if agree(old, new, spec) else DIFFER, *beside)
+
+
+def _took_s(invocation: Invocation, now: float, *, turns: bool) -> float:
+    reply = invocation.reply
+    waited_s = 0.0 if turns or reply is None else reply.queue_us * 1e-6
+    return max(now - invocation.received - waited_s, 0.0)

@@ -24,7 +24,7 @@ from penstock.core.rollout.agreement import AGREE, DIFFER, SCORED, UNPAIRED, UNS
 from penstock.errors import PenstockError
 from penstock.gateway.dispatch.endpoint_table import Endpoint
 from penstock.gateway.dispatch.invocation import Invocation
-from penstock.gateway.dispatch.mirroring import CopiesUnderWay
+from penstock.gateway.dispatch.mirroring.shadows import CopiesUnderWay
 from penstock.gateway.request_id import RequestIds
 from penstock.metrics.counts.recorder import VariantRecorder
 from penstock.wire.frames import Reply, RequestMeta, encode_request_meta
