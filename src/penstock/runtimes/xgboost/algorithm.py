@@ -29,6 +29,7 @@ from penstock.runtimes.python.toolkit_variables import MULTI_MODEL
 from penstock.runtimes.toolkits import recordio, text_rows
 from penstock.runtimes.toolkits.bodies import media_type
 from penstock.runtimes.toolkits.recordio import RECORDIO
+from penstock.runtimes.xgboost.learner import learner_of
 from penstock.runtimes.xgboost.predictor import booster_of
 
 JSON, JSON_LINES, CSV = "application/json", "application/jsonlines", "text/csv"
@@ -50,9 +51,9 @@ class Algorithm:
     def __init__(self, boosters: list[Any], pickled: list[bool]) -> None:
         self.boosters = boosters
         self.pickled = pickled[0]
-        learner = json.loads(boosters[0].save_config())["learner"]
-        self.objective = str(learner["objective"]["name"])
-        self.classes = str(learner["learner_model_param"].get("num_class", ""))
+        learner = learner_of(boosters[0])
+        self.objective = learner.objective
+        self.classes = learner.classes
 
     def predict(self, data: Any) -> np.ndarray:
         scores = [_scores(booster, data) for booster in self.boosters]
@@ -283,7 +284,7 @@ def _label(model: Algorithm, score: Any) -> Any:
 
 
 def _labels(model: Algorithm, score: Any) -> list[int]:
-    return [0, 1] if "binary:" in model.objective else list(range(int(model.classes)))
+    return [0, 1] if "binary:" in model.objective else list(range(model.classes))
 
 
 def _best(model: Algorithm, score: Any) -> Any:

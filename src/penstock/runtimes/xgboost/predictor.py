@@ -8,7 +8,6 @@ classes.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -21,6 +20,7 @@ from penstock.runtimes.python import estimators
 from penstock.runtimes.python.predictor_contract import PREDICT, PREDICT_PROBA, Tensor
 from penstock.runtimes.python.tables import Features, bad
 from penstock.runtimes.toolkits import recordio, text_rows
+from penstock.runtimes.xgboost.learner import learner_of
 
 
 def load(path: Path, init: dict[str, Any]) -> Any:
@@ -96,17 +96,15 @@ class XGBoostPredictor:
         self._xgboost = xgboost
         self._booster = booster
         self._types: list[str] | None = booster.feature_types
+        learner = learner_of(booster)
         self.features = Features(
-            count=int(booster.num_features()),
+            count=learner.features,
             names=tuple(booster.feature_names or ()),
             dtype="FP32",
         )
         self.faults: tuple[type[BaseException], ...] = (xgboost.core.XGBoostError, ValueError)
         self.readers: Mapping[str, Callable[[bytes], Any]] = READERS
-        learner = json.loads(booster.save_config())["learner"]
-        self._objective = str(learner["objective"]["name"])
-        classes = int(learner["learner_model_param"].get("num_class", 0))
-        targets = int(learner["learner_model_param"].get("num_target", 1))
+        self._objective, classes = learner.objective, learner.classes
         saved = booster.attributes().get("scikit_learn", "")
         self._is_sklearn = bool(saved)
         self._classifies = "classifier" in saved and self._objective.startswith(
@@ -119,7 +117,7 @@ class XGBoostPredictor:
                 (PREDICT_PROBA, "FP32", (-1, max(classes, 2))),
             )
         else:
-            width = classes if self._objective == "multi:softprob" else targets
+            width = classes if self._objective == "multi:softprob" else learner.targets
             self.outputs = ((PREDICT, "FP32", (-1, width) if width > 1 else (-1,)),)
 
     def predict(self, rows: Any, wanted: tuple[str, ...]) -> dict[str, np.ndarray]:

@@ -1,0 +1,42 @@
+"""What a Booster was trained for, also where its XGBoost does not tell: golden bytes of 0.90."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from penstock.runtimes.xgboost.learner import Learner, learner_of
+
+
+class OldBooster:
+    """Of XGBoost 0.90: it has no `save_config`."""
+
+    def __init__(self, head: str, objective: bytes) -> None:
+        self._raw = bytes.fromhex(head) + bytes(124) + len(objective).to_bytes(8, "little")
+        self._raw += objective + b"\x06\0\0\0\0\0\0\0gbtree\x01\0\0\0"
+
+    def save_raw(self) -> bytearray:
+        return bytearray(self._raw)
+
+
+class NewBooster:
+    def __init__(self, **told: Any) -> None:
+        self._told = told
+
+    def save_config(self) -> str:
+        return json.dumps({"learner": self._told})
+
+
+def test_versions_before_1_0_are_read_from_their_binary_form() -> None:
+    binary = OldBooster("00000080 02000000 00000000", b"binary:logistic")
+    assert learner_of(binary) == Learner("binary:logistic", 2, 0, 1)
+    classes = OldBooster("0000003f 02000000 03000000", b"multi:softmax")
+    assert learner_of(classes) == Learner("multi:softmax", 2, 3, 1)
+
+
+def test_later_ones_tell() -> None:
+    sizes = {"num_feature": "8", "num_class": "3", "num_target": "1", "base_score": "0.5"}
+    told = NewBooster(objective={"name": "multi:softprob"}, learner_model_param=sizes)
+    assert learner_of(told) == Learner("multi:softprob", 8, 3, 1)
+    older = NewBooster(objective={"name": "reg:squarederror"}, learner_model_param={})
+    assert learner_of(older) == Learner("reg:squarederror", 0, 0, 1)
