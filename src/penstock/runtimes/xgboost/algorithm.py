@@ -54,6 +54,7 @@ class Algorithm:
         learner = learner_of(boosters[0])
         self.objective = learner.objective
         self.classes = learner.classes
+        self.features = learner.features
 
     def predict(self, data: Any) -> np.ndarray:
         scores = [_scores(booster, data) for booster in self.boosters]
@@ -164,7 +165,7 @@ def default_predict_fn(data: tuple[Any, str], model: Algorithm) -> tuple[Algorit
 
 def _check_width(model: Algorithm, given: int, kind: str) -> None:
     """The image checks this for pickled models; for others XGBoost itself refuses more columns."""
-    known = int(model.boosters[0].num_features())
+    known = model.features
     if not model.pickled:
         return
     if kind == "text/libsvm" and given > known + 1:
