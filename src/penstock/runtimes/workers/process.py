@@ -264,6 +264,7 @@ class WorkerProcess(WatchedProcess, asyncio.Protocol):
             logged(self._error, self._log)
         if not self._ready.done():
             self._ready.set_exception(self._error)
+            self._ready.exception()  # of a start that was given up nobody reads it
         if self._serving:
             self._serving = False
             self._on_gone(self._error)
