@@ -128,7 +128,7 @@ def test_a_model_that_cannot_load_fails_its_component_and_the_others_serve_on(
     seen = site.serves("red", copies=1)
     assert "the former specification serves on" in seen["FailureReason"]
     assert seen["Specification"]["ModelName"] == "red"
-    assert site.states()["red"] == ["ready"]
+    wait_until(lambda: site.states()["red"] == ["ready"], "the broken copy's end", 60)
 
 
 def test_a_server_killed_in_the_middle_of_an_update_ends_where_it_was_told(

@@ -54,10 +54,8 @@ def kill_a_load(server: Server, kills: Counter[str]) -> None:
         on_their_way = loading(server)
         [copy] = server.copies("many")
         told = server.get(f"/admin/endpoints/many/copies/{copy['copy']}")
-        if "workers" not in told:  # its instance has only just begun
-            return None
-        workers = told["workers"]["workers"]
-        for worker in workers.values():
+        # There are none where its instance, or the copy, has only just begun.
+        for worker in told.get("workers", {}).get("workers", {}).values():
             here = on_their_way.intersection(worker["models"])
             if here and worker["pid"] and all(kills[model] < 2 for model in here):
                 return int(worker["pid"]), here
