@@ -146,6 +146,26 @@ def test_an_alarm_that_does_not_ring_sends_nothing_back(state: str) -> None:
         assert not step_of(POLICY, baking, 1051.0, alarms=alarms).roll_back
 
 
+def test_an_alarm_that_rang_before_it_had_traffic_counts_once_it_has_been_quiet() -> None:
+    """What it says is of the old generation, which the update may be to mend."""
+    created = progress_of(CREATING, since=1000.0)
+    rings = {"errors": ALARM, "latency": OK}
+    begun = step_of(POLICY, created, 1050.0, alarms=rings)
+    assert (begun.progress.share, begun.progress.rang) == (0.1, ("errors",))
+    baking = begun.progress
+    assert step_of(POLICY, baking, 1051.0, alarms=rings) == RolloutStep(
+        progress=baking, next_deadline=1110.0
+    )
+    other = step_of(POLICY, baking, 1051.0, alarms={"errors": ALARM, "latency": ALARM})
+    assert other.roll_back == "in ALARM: latency"
+    quiet = step_of(POLICY, baking, 1052.0, alarms={"errors": OK})
+    assert (quiet.progress, quiet.reason) == (replace(baking, rang=()), "alarms-quiet")
+    again = step_of(POLICY, quiet.progress, 1053.0, alarms=rings)
+    assert again.roll_back == "in ALARM: errors"
+    whole = step_of(POLICY, baking, 1110.0, alarms=rings)
+    assert (whole.progress.share, whole.progress.rang) == (1.0, ("errors",))
+
+
 def test_alarms_are_watched_while_it_bakes_and_at_no_other_time() -> None:
     created = progress_of(CREATING, since=1000.0)
     over = progress_of(TERMINATING, since=1170.0, step=2, share=1.0)

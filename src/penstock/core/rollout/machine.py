@@ -18,8 +18,9 @@ below the whole grow as usual. An operator may order a pause, promotion or the w
 
 Back to the old generation: an alarm that is in ALARM while it bakes, or `execution_s_max` since the
 rollout began, before it has everything and has baked. An alarm without data, or one that is gone,
-sends nothing back. Failures of the new generation's own instances end it before this is asked
-(`core/endpoint/reconcile.py`).
+sends nothing back; nor does one that rang before the new generation had traffic, until it has been
+quiet: what it says is of the old one, which this update may be to mend. Failures of the new
+generation's own instances end it before this is asked (`core/endpoint/reconcile.py`).
 """
 
 from __future__ import annotations
@@ -52,7 +53,8 @@ class RolloutStep:
     complete: bool = False  #: the new generation is the only one from now on
     roll_back: str = ""  #: why all traffic goes back; "" = it does not
     #: rollout-begins | generation-ready | share-raised | baked | terminated | agreed | promoted |
-    #: alarm | timeout | disagreement | aborted | generation-failed | share-lowered | rolled-back
+    #: alarm | timeout | disagreement | aborted | generation-failed | share-lowered | rolled-back |
+    #: alarms-quiet
     reason: str = ""
     why: str = ""  #: of the reason, in words with numbers
     next_deadline: float | None = None  #: wall clock s at which to decide again without any news
@@ -97,8 +99,12 @@ def decide(
 def ringing(names: Iterable[str], states: Mapping[str, str]) -> str:
     """Which of the alarms send a new version back, in words; "" = none. One without data, or that
     is gone, does not."""
-    found = [name for name in names if states.get(name) == ALARM]
+    found = _in_alarm(names, states)
     return f"in ALARM: {', '.join(found)}" if found else ""
+
+
+def _in_alarm(names: Iterable[str], states: Mapping[str, str]) -> tuple[str, ...]:
+    return tuple(name for name in names if states.get(name) == ALARM)
 
 
 def _going_back(
@@ -129,6 +135,9 @@ def _forward(
             return _waiting(policy, progress, wall, "rollout-begins")
     if failure:
         return _back(progress, "generation-failed", failure)
+    still = _in_alarm(progress.rang, alarms)
+    news = "" if still == progress.rang else "alarms-quiet"
+    progress = replace(progress, rang=still)
     shares = tuple(policy.shares(instances))
     if progress.stage == TERMINATING:
         if not ready:  # after a restart: what ends must be able to do without the old one
@@ -139,16 +148,19 @@ def _forward(
     if progress.stage == BAKING:
         if verdict is not None and verdict.verdict == WORSE:
             return _back(progress, "disagreement", verdict.why)
-        if rings := ringing(policy.alarms, alarms):
+        heard = [name for name in policy.alarms if name not in progress.rang]
+        if rings := ringing(heard, alarms):
             return _back(progress, "alarm", rings)
     end = progress.began + policy.execution_s_max
     if policy.execution_s_max and wall >= end:
         return _back(progress, "timeout", f"not done within {policy.execution_s_max:g} s")
     if not ready:
-        return _waiting(policy, progress, wall)
+        return _waiting(policy, progress, wall, news)
     if progress.order == PAUSE:
-        return _waiting(policy, progress, wall)
+        return _waiting(policy, progress, wall, news)
     if progress.stage == CREATING:
+        if not progress.step:
+            progress = replace(progress, rang=_in_alarm(policy.alarms, alarms))
         return _raised(policy, progress, shares, wall, "generation-ready")
     agreed = verdict is not None and verdict.verdict == AS_GOOD
     if agreed or progress.order == PROMOTE:
@@ -158,9 +170,9 @@ def _forward(
             why = verdict.why if verdict is not None else ""
             return RolloutStep(progress=whole, reason=reason, why=why, next_deadline=wall)
     elif wall < progress.since + policy.wait_s:
-        return _waiting(policy, progress, wall)
+        return _waiting(policy, progress, wall, news)
     elif policy.agreement is not None and progress.step == len(shares) - 1:
-        return _waiting(policy, progress, wall)  # until it is sure
+        return _waiting(policy, progress, wall, news)  # until it is sure
     if progress.step < len(shares) and policy.kind == ROLLING:
         return _waiting(policy, replace(progress, stage=CREATING, since=wall), wall, "baked")
     if progress.step < len(shares):

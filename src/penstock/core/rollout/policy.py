@@ -100,6 +100,8 @@ class RolloutProgress:
     share: float = 0.0  #: the part of the traffic that the new generation gets
     why: str = ""  #: why it goes back; "" = it does not
     order: str = ""  #: one of ORDERS but RESUME; "" = the policy alone decides
+    #: alarms that were in ALARM before it had any traffic, and have been ever since
+    rang: tuple[str, ...] = ()
 
     @property
     def number(self) -> int:
