@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from penstock.runtimes.xgboost.learner import Learner, learner_of
+from penstock.runtimes.xgboost.predictor import booster_of
 
 
 class OldBooster:
@@ -40,3 +45,24 @@ def test_later_ones_tell() -> None:
     assert learner_of(told) == Learner("multi:softprob", 8, 3, 1)
     older = NewBooster(objective={"name": "reg:squarederror"}, learner_model_param={})
     assert learner_of(older) == Learner("reg:squarederror", 0, 0, 1)
+
+
+@pytest.mark.parametrize(
+    ("version", "kind"), [("0.90", bytearray), ("1.0.2", str), ("1.2.1", bytearray)]
+)
+def test_a_model_is_read_from_memory_where_the_version_can(
+    tmp_path: Path, version: str, kind: type
+) -> None:
+    read: list[object] = []
+
+    class Booster:
+        def load_model(self, source: object) -> None:
+            read.append(source)
+
+    library = SimpleNamespace(
+        Booster=Booster, __version__=version, core=SimpleNamespace(XGBoostError=KeyError)
+    )
+    file = tmp_path / "xgboost-model"
+    file.write_bytes(b"trees")
+    booster_of(library, file)
+    assert read == [str(file) if kind is str else bytearray(b"trees")]

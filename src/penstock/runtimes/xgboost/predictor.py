@@ -36,10 +36,11 @@ def load(path: Path, init: dict[str, Any]) -> Any:
 
 def booster_of(xgboost: Any, path: Path) -> Any:
     """The Booster of a native file. It is read from memory: XGBoost takes its form from the file's
-    name, and AWS's files have none."""
+    name, and AWS's files have none. Version 1.0 reads files only."""
     booster = xgboost.Booster()
+    reads_files_only = xgboost.__version__.startswith("1.0.")
     try:
-        booster.load_model(bytearray(path.read_bytes()))
+        booster.load_model(str(path) if reads_files_only else bytearray(path.read_bytes()))
     except (xgboost.core.XGBoostError, ValueError, TypeError) as error:
         raise _unreadable(xgboost, path, error) from None
     return booster
