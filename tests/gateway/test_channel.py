@@ -13,6 +13,7 @@ from penstock.core.deployment.deployment import (
     ComparedRoutes,
     CopyRoute,
     EndpointRoutes,
+    TargetRoutes,
     VariantRoutes,
 )
 from penstock.core.rollout.agreement import AgreementSpec
@@ -185,6 +186,16 @@ def test_routes_are_the_same_on_the_other_side() -> None:
         takes_components=True,
         asynchronous=True,
         served_names={"densenet_onnx": "", "resnet": "team/resnet"},
+        targets=(
+            TargetRoutes(target="a", serves="a-2"),
+            TargetRoutes(
+                target="b",
+                serves="b",
+                incoming="b-2",
+                share=0.1,
+                compared=ComparedRoutes(rollout=8, spec=AgreementSpec(scorer="judge")),
+            ),
+        ),
         shadows=(
             VariantRoutes(
                 name="dark",
