@@ -100,6 +100,43 @@ def test_linear_steps_are_even_and_end_at_all_of_it() -> None:
     assert list(RolloutPolicy(kind=LINEAR, size=forty).shares(5)) == pytest.approx([0.4, 0.8, 1.0])
 
 
+@pytest.mark.parametrize(
+    ("percent", "steps"),
+    [
+        (33, [0.33, 0.66, 1.0]),
+        (49, [0.49, 1.0]),
+        (30, [0.3, 0.6, 0.9, 1.0]),
+        (50, [0.5, 1.0]),
+        (11, [0.11, 0.22, 0.33, 0.44, 0.55, 0.66, 0.77, 0.88, 1.0]),
+    ],
+)
+def test_less_than_a_tenth_of_a_step_is_no_step_of_its_own(
+    percent: int, steps: list[float]
+) -> None:
+    size = RolloutSize(kind=CAPACITY_PERCENT, value=percent)
+    assert list(RolloutPolicy(kind=LINEAR, size=size).shares(3)) == pytest.approx(steps)
+
+
+@pytest.mark.parametrize(
+    ("percent", "instances", "batches"),
+    [
+        (33, 3, [1, 2, 3]),
+        (33, 100, [33, 66, 99, 100]),
+        (40, 3, [1, 2, 3]),
+        (50, 3, [1, 2, 3]),
+        (50, 5, [2, 4, 5]),
+        (5, 4, [1, 2, 3, 4]),
+        (30, 6, [2, 4, 6]),
+        (50, 1, [1]),
+    ],
+)
+def test_batches_are_whole_instances(percent: int, instances: int, batches: list[int]) -> None:
+    """33 percent of three is one, as in AWS's sample; half an instance is none."""
+    size = RolloutSize(kind=CAPACITY_PERCENT, value=percent)
+    shares = list(RolloutPolicy(kind=ROLLING, size=size).shares(instances))
+    assert [share * instances for share in shares] == pytest.approx(batches)
+
+
 def test_a_share_is_of_the_instances_or_in_percent() -> None:
     two = RolloutSize(kind=INSTANCE_COUNT, value=2)
     assert list(RolloutPolicy(kind=CANARY, size=two).shares(8)) == [0.25, 1.0]
@@ -252,6 +289,36 @@ def test_batches_go_back_as_old_instances_are_ready_again(
     assert (seen.roll_back, seen.reason) == ("in ALARM: errors", "rolled-back")
 
 
+def test_three_batches_back_are_all_of_it() -> None:
+    """A third, taken away three times, leaves what is no share."""
+    one = RolloutSize(kind=INSTANCE_COUNT, value=1)
+    policy = replace(IN_BATCHES, size=one, rollback_size=one)
+    progress = replace(progress_of(ROLLING_BACK, since=1000.0, share=1.0), why="aborted")
+    shares = []
+    while not (seen := decide_for_three(policy, progress)).roll_back:
+        progress = seen.progress
+        shares.append(progress.share)
+    assert shares == pytest.approx([2 / 3, 1 / 3])
+
+
+def decide_for_three(policy: RolloutPolicy, progress: RolloutProgress) -> RolloutStep:
+    return decide(
+        policy, progress, instances=3, ready=True, old_ready=True, failure="", alarms={},
+        wall=1000.0, verdict=None,
+    )  # fmt: skip
+
+
+def test_a_fleet_that_shrinks_meanwhile_goes_on_from_its_share() -> None:
+    """Three batches of one instance each were done when scaling left two of four instances."""
+    policy = replace(IN_BATCHES, size=RolloutSize(kind=INSTANCE_COUNT, value=1))
+    created = progress_of(CREATING, since=1000.0, step=3, share=0.75)
+    assert rollout_capacity(policy, created, 2) == RolloutCapacity(new=1.0, old=0.25)
+    baking = progress_of(BAKING, since=1000.0, step=3, share=0.75)
+    assert rollout_capacity(policy, baking, 2) == RolloutCapacity(new=0.75, old=0.5)
+    last = step_of(policy, created, 1001.0)
+    assert last.progress == progress_of(BAKING, since=1001.0, step=4, share=1.0)
+
+
 def test_a_first_batch_that_never_got_traffic_is_simply_ended() -> None:
     created = progress_of(CREATING, since=1000.0)
     seen = step_of(IN_BATCHES, created, 1001.0, ready=False, failure="no weights")
@@ -313,7 +380,8 @@ def test_without_certainty_the_last_step_waits_and_time_alone_ends_it() -> None:
 def test_parts_below_the_whole_grow_without_certainty() -> None:
     linear = replace(COMPARED, kind=LINEAR, size=RolloutSize(kind=CAPACITY_PERCENT, value=40))
     second = progress_of(BAKING, since=1110.0, step=2, share=0.8)
-    assert step_of(linear, CANARY_AT, 1110.0, verdict=said(UNDECIDED)).progress == second
+    first = replace(CANARY_AT, share=0.4)
+    assert step_of(linear, first, 1110.0, verdict=said(UNDECIDED)).progress == second
     assert step_of(linear, second, 1500.0, verdict=said(UNDECIDED)).progress == second
 
 

@@ -34,6 +34,7 @@ from penstock.core.rollout.policy import (
     ABORT,
     BAKING,
     CREATING,
+    NO_SHARE,
     PAUSE,
     PROMOTE,
     ROLLING,
@@ -113,7 +114,7 @@ def _going_back(
     if not old_ready:
         return RolloutStep(progress=progress)
     share = 1.0 - rollout_capacity(policy, progress, instances).old
-    if share <= 0.0:
+    if share <= NO_SHARE:
         return RolloutStep(progress=progress, roll_back=progress.why, reason="rolled-back")
     return RolloutStep(progress=replace(progress, share=share), reason="share-lowered")
 
@@ -138,7 +139,7 @@ def _forward(
     still = _in_alarm(progress.rang, alarms)
     news = "" if still == progress.rang else "alarms-quiet"
     progress = replace(progress, rang=still)
-    shares = tuple(policy.shares(instances))
+    coming = policy.share_after(progress.share, instances)
     if progress.stage == TERMINATING:
         if not ready:  # after a restart: what ends must be able to do without the old one
             return RolloutStep(progress=progress)
@@ -161,22 +162,23 @@ def _forward(
     if progress.stage == CREATING:
         if not progress.step:
             progress = replace(progress, rang=_in_alarm(policy.alarms, alarms))
-        return _raised(policy, progress, shares, wall, "generation-ready")
+        return _raised(policy, progress, coming, wall, "generation-ready")
     agreed = verdict is not None and verdict.verdict == AS_GOOD
     if agreed or progress.order == PROMOTE:
         if policy.kind != ROLLING:  # recorded with its reason before it is complete
-            whole = replace(progress, stage=TERMINATING, since=wall, step=len(shares), share=1.0)
+            steps = len(tuple(policy.shares(instances)))
+            whole = replace(progress, stage=TERMINATING, since=wall, step=steps, share=1.0)
             reason = "promoted" if progress.order == PROMOTE else "agreed"
             why = verdict.why if verdict is not None else ""
             return RolloutStep(progress=whole, reason=reason, why=why, next_deadline=wall)
     elif wall < progress.since + policy.wait_s:
         return _waiting(policy, progress, wall, news)
-    elif policy.agreement is not None and progress.step == len(shares) - 1:
+    elif policy.agreement is not None and progress.share < coming == 1.0:
         return _waiting(policy, progress, wall, news)  # until it is sure
-    if progress.step < len(shares) and policy.kind == ROLLING:
+    if progress.share < 1.0 and policy.kind == ROLLING:
         return _waiting(policy, replace(progress, stage=CREATING, since=wall), wall, "baked")
-    if progress.step < len(shares):
-        return _raised(policy, progress, shares, wall, "share-raised")
+    if progress.share < 1.0:
+        return _raised(policy, progress, coming, wall, "share-raised")
     ended = replace(progress, stage=TERMINATING, since=wall)
     return replace(_terminating(policy, ended, wall), reason="baked")
 
@@ -184,13 +186,12 @@ def _forward(
 def _raised(
     policy: RolloutPolicy,
     progress: RolloutProgress,
-    shares: tuple[float, ...],
+    share: float,
     wall: float,
     reason: str,
 ) -> RolloutStep:
-    share = shares[progress.step]
     raised = replace(progress, stage=BAKING, since=wall, step=progress.step + 1, share=share)
-    if policy.wait_s > 0 or raised.step < len(shares) or policy.kind == ROLLING:
+    if policy.wait_s > 0 or share < 1.0 or policy.kind == ROLLING:
         return _waiting(policy, raised, wall, reason)
     return _terminating(policy, replace(raised, stage=TERMINATING), wall, reason)
 

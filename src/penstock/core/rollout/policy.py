@@ -46,6 +46,11 @@ PROMOTE = "promote"  #: everything at once, or batch by batch without waiting
 ABORT = "abort"  #: back
 ORDERS = (PAUSE, RESUME, PROMOTE, ABORT)
 
+#: Shares that differ by less are the same: a third, taken away three times, leaves some.
+NO_SHARE = 1e-9
+#: LINEAR: less of a step is none of its own, so that three times 33 percent is all.
+_LEFT_OVER = 0.1
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RolloutSize:
@@ -78,14 +83,28 @@ class RolloutPolicy:
 
     def shares(self, instances: int) -> Iterator[float]:
         """The new generation's share of the traffic, step by step; the last one is 1."""
+        if self.kind == ROLLING:
+            yield from _steps(_batch(self.size, instances), NO_SHARE)
+            return
         part = _part(self.size, instances)
+        if self.kind == LINEAR:
+            yield from _steps(part, _LEFT_OVER)
+            return
         if self.kind == CANARY and part < 1.0:
             yield part
-        elif self.kind in (LINEAR, ROLLING):
-            # Steps are counted, not added up: ten times 0.1 is not 1.
-            for step in range(1, math.ceil(round(1 / part, 9))):
-                yield step * part
         yield 1.0
+
+    # Both by the share, not by the number of the step: scaling may change the fleet meanwhile, and
+    # with it how many steps there are.
+
+    def share_after(self, share: float, instances: int) -> float:
+        """That of the next step."""
+        return next((one for one in self.shares(instances) if one > share + NO_SHARE), 1.0)
+
+    def share_before(self, share: float, instances: int) -> float:
+        """That of the step before, or 0."""
+        less = [one for one in self.shares(instances) if one < share - NO_SHARE]
+        return less[-1] if less else 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,14 +145,29 @@ def rollout_capacity(
     if progress is None:
         return RolloutCapacity(new=0.0, old=1.0)
     if progress.stage == ROLLING_BACK:
-        back = _part(policy.rollback_size, instances)
+        back = _batch(policy.rollback_size, instances)
         return RolloutCapacity(new=progress.share, old=min(1.0 - progress.share + back, 1.0))
-    shares = (0.0, *policy.shares(instances))
     if progress.stage == CREATING:
         # The batches before have baked; as many of the old ones are not needed any more.
-        return RolloutCapacity(new=shares[progress.step + 1], old=1.0 - shares[progress.step])
-    return RolloutCapacity(new=shares[progress.step], old=1.0 - shares[max(progress.step - 1, 0)])
+        coming = policy.share_after(progress.share, instances)
+        return RolloutCapacity(new=coming, old=1.0 - progress.share)
+    before = policy.share_before(progress.share, instances)
+    return RolloutCapacity(new=progress.share, old=1.0 - before)
 
 
 def _part(size: RolloutSize | None, instances: int) -> float:
     return size.share(instances) if size is not None else 1.0
+
+
+def _batch(size: RolloutSize | None, instances: int) -> float:
+    """As `_part`, in whole instances: a third is one of three, and so is 33 percent."""
+    whole = max(instances, 1)
+    return max(math.ceil(_part(size, instances) * whole - 0.5), 1) / whole
+
+
+def _steps(part: float, left_over: float) -> Iterator[float]:
+    """`left_over`: so much of a step is none of its own, but joins the last one."""
+    # Steps are counted, not added up: ten times 0.1 is not 1.
+    for step in range(1, math.ceil(1 / part - left_over)):
+        yield step * part
+    yield 1.0
