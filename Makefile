@@ -17,7 +17,7 @@ run: $(VENV)/.run-ready
 test: $(VENV)/.dev-ready
 	@$(BIN)/python -m tools.environments
 	@$(BIN)/python tests/wire/fetch_vectors.py
-	@$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder --durations=20
+	@$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder --max-worker-restart=0 --durations=20
 
 check: $(VENV)/.dev-ready
 	@$(BIN)/ruff check .
