@@ -13,6 +13,7 @@ import os
 import select
 import subprocess
 import sys
+import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -148,6 +149,7 @@ class ShapeCompiler:
             # A group of its own for the kernel, whose weight is set as a whole
             start_new_session=True,
         )
+        self._asking = threading.Lock()  #: a pipe is not closed below who reads it
         if not as_guest:
             scheduling.give_a_tenth(self._process.pid)
         self._tell(job)
@@ -168,24 +170,25 @@ class ShapeCompiler:
     def _made(self, wish: Mapping[str, Any], s_max: float | None) -> bool:
         out = self._process.stdout
         assert out is not None
-        self._tell(wish)
-        try:
+        with self._asking:
+            if out.closed:  # by `end`
+                return False
+            self._tell(wish)
             readable, _, _ = select.select([out], [], [], s_max)
             if not readable:
                 raise TimeoutError
             return out.readline() == b"made\n"
-        except ValueError:  # `end` has closed it
-            return False
 
     def end(self) -> None:
-        """At once, on any thread. Idempotent."""
+        """At once, on any thread; whoever waits for an answer gets the pipe's end. Idempotent."""
         if self._process.poll() is None:
             guests.end(self._process.pid)
             self._process.wait()
-        for pipe in (self._process.stdin, self._process.stdout):
-            if pipe is not None:
-                with suppress(OSError):
-                    pipe.close()
+        with self._asking:
+            for pipe in (self._process.stdin, self._process.stdout):
+                if pipe is not None:
+                    with suppress(OSError):
+                        pipe.close()
 
     def _tell(self, words: Mapping[str, Any]) -> None:
         assert self._process.stdin is not None
