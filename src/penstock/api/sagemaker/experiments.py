@@ -165,7 +165,8 @@ async def stop_inference_experiment(context: SagemakerContext, params: Members) 
             if kept[0] != source or desired is not None:
                 raise invalid("The experiment has not started: there is nothing to promote.")
             return {}
-        if desired is None and kept == (source, ""):
+        same = configurations.keeps_model(record.base, record.request)
+        if desired is None and kept == (source, "") and same:
             return {}
         if desired is None and kept[1]:
             return None

@@ -141,6 +141,14 @@ def final_config(
     return _config(base, name, _variant(base, variants, production, 1.0))
 
 
+def keeps_model(base: Json, request: Json) -> bool:
+    """Whether the production variant of the experiment has the model that the endpoint had
+    before."""
+    source, _ = names_of(request)
+    (before,) = base["ProductionVariants"]
+    return bool(before["ModelName"].lower() == dict(_models(request))[source].lower())
+
+
 def changed(request: Json, update: Json) -> dict[str, Any]:
     """The request with the members of an UpdateInferenceExperiment.
 

@@ -206,7 +206,6 @@ def unfit(endpoint: EndpointRecord, request: Mapping[str, Any], *, has_config: b
     """Why the experiment can't start on an endpoint; empty: it can."""
     source, _ = names_of(request)
     shown, name = endpoint.shown, endpoint.name
-    models = {one["VariantName"]: one["ModelName"] for one in request["ModelVariants"]}
     if shown.asynchronous is not None:
         return f"Endpoint {name!r} is asynchronous, and its requests are not copied to a shadow."
     if shown.shadows:
@@ -220,12 +219,7 @@ def unfit(endpoint: EndpointRecord, request: Mapping[str, Any], *, has_config: b
             f" {name!r}, which has {names}."
         )
     model = shown.variants[0].model
-    if model is None or model.model_name.lower() != models[source].lower():
-        return (
-            f"ModelName {models[source]!r} of variant {source!r} must be that of endpoint {name!r},"
-            f" {model.model_name if model else ''!r}."
-        )
-    if model.multi_model:
+    if model is not None and model.multi_model:
         return f"Endpoint {name!r} has a multi-model container; an experiment compares two models."
     if not has_config:
         return (
