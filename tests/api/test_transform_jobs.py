@@ -16,6 +16,7 @@ from penstock.core.deployment.deployment import ModelSource
 from penstock.core.jobs.spec import (
     MIB,
     DataProcessing,
+    TransformCapture,
     TransformInput,
     TransformOutput,
     TransformSpec,
@@ -114,6 +115,18 @@ def test_every_member_reaches_the_job(plane: SagemakerPlane) -> None:
     assert spec.input.columns == ("left", "right")
 
 
+@pytest.mark.parametrize("ids", [True, False])
+def test_what_is_captured_reaches_the_job_and_is_described(
+    plane: SagemakerPlane, ids: bool
+) -> None:
+    given = {"DestinationS3Uri": "s3://b/c", "GenerateInferenceId": ids}
+    assert create(plane, DataCaptureConfig=given)[0] == 200
+    spec = plane.store(transactions.describe, "nightly").spec
+    assert spec.capture == TransformCapture(uri="s3://b/c", inference_ids=ids)
+    described = plane.call("DescribeTransformJob", TransformJobName="nightly")[1]
+    assert described["DataCaptureConfig"] == given
+
+
 def test_the_owner_is_whose_key_signed(plane: SagemakerPlane) -> None:
     plane.key = "AKIDTEAM"
     assert create(plane)[0] == 200
@@ -139,9 +152,14 @@ def test_the_owner_is_whose_key_signed(plane: SagemakerPlane) -> None:
             "MaxConcurrentTransforms (2) times MaxPayloadInMB (51) must be at most 100.",
         ),
         (
-            {"DataCaptureConfig": {"DestinationS3Uri": "s3://b/c"}},
-            "DataCaptureConfig is not supported: the calls of endpoints are captured, those of jobs"
-            " are not: their inputs and outputs are objects already. Leave DataCaptureConfig out.",
+            {"DataCaptureConfig": {"DestinationS3Uri": "s3://b/c", "KmsKeyId": "alias/ours"}},
+            "DataCaptureConfig.KmsKeyId is not supported: objects are written as the bucket's own"
+            " settings say. Set the key as the bucket's default encryption. Leave"
+            " DataCaptureConfig.KmsKeyId out.",
+        ),
+        (
+            {"DataCaptureConfig": {"DestinationS3Uri": "https://b/c"}},
+            "DestinationS3Uri must be an s3:// prefix or a file:// folder.",
         ),
         (
             {"TransformOutput": {"S3OutputPath": "https://host/out"}},

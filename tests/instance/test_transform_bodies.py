@@ -23,6 +23,7 @@ from penstock.core.jobs.spec import (
     NONE,
     SINGLE_RECORD,
     DataProcessing,
+    TransformCapture,
     TransformInput,
 )
 
@@ -218,6 +219,23 @@ def test_what_is_joined_is_the_record_and_its_own_answer(
     assert (done["records"], done["refused"]) == (30, 1)
     outputs = [json.loads(line) for line in job.outputs()]
     assert outputs == [{"n": n, "SageMakerOutput": {"twice": 2 * n}} for n in range(30) if n != 3]
+
+
+def test_each_record_of_a_body_has_an_id_and_the_same_one_again(
+    shared: InstanceProcess, tmp_path: Path
+) -> None:
+    client = shared.client()
+    assert client.load(37, model_files.code(tmp_path / "m", LINES))["ok"]
+    capture = TransformCapture(uri="file:///never", inference_ids=True)
+    job = numbers(tmp_path, 30, {"n": 3, "fail": 1}, payload_bytes_max=64, capture=capture)
+    written = []
+    for _ in range(2):
+        assert client.control(**job.call(37) | {"began": 1_661_820_555.0})["refused"] == 1
+        written.append([json.loads(line) for line in job.outputs()])
+    assert written[0] == written[1]
+    assert len({each.pop("SageMakerInferenceId") for each in written[0]}) == 29
+    assert {each.pop("SageMakerInferenceTime") for each in written[0]} == {"2022-08-30T00:49:15Z"}
+    assert written[0] == twice(3, count=30)
 
 
 def test_a_worker_that_is_killed_costs_no_record(shared: InstanceProcess, tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from tests.kit.polling import wait_until
 from text_task_files import multi_head
 from transform_spans import SpanJob, lines_job
 
-from penstock.core.jobs.spec import INPUT, NONE, DataProcessing, Span
+from penstock.core.jobs.spec import INPUT, NONE, DataProcessing, Span, TransformCapture
 from penstock.records.parts import part_path
 
 LINES = "application/jsonlines"
@@ -324,6 +324,25 @@ def test_a_record_and_its_answer_are_joined_and_a_column_is_selected(
     assert [each["id"] for each in outputs] == [at for at in range(50) if at != 20]
     assert all(each["SageMakerOutput"]["label"] in ("positive", "negative") for each in outputs)
     assert job.refused()[0]["error"]["code"] == "record-invalid"
+
+
+def test_each_row_has_an_id_whatever_its_window_and_its_batch(
+    shared: InstanceProcess, tmp_path: Path
+) -> None:
+    client = shared.client()
+    client.load(23, model_files.row_sums(tmp_path / "m"), **of_job())
+    capture = TransformCapture(uri="file:///never", inference_ids=True)
+    rows = [[float(at)] * (1 + at % 3) for at in range(30)]
+    job = lines_job(tmp_path, map(json.dumps, rows), content_type=LINES, capture=capture)
+    written = []
+    for _ in range(2):
+        done = client.control(**job.call(23) | {"began": 1_661_820_555.0})
+        assert (done["records"], done["refused"]) == (30, 0)
+        written.append([json.loads(line) for line in job.outputs()])
+    assert written[0] == written[1]
+    assert [each["sum"] for each in written[0]] == [sum(row) for row in rows]
+    assert len({each["SageMakerInferenceId"] for each in written[0]}) == 30
+    assert {each["SageMakerInferenceTime"] for each in written[0]} == {"2022-08-30T00:49:15Z"}
 
 
 # ends

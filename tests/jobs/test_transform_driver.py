@@ -11,6 +11,7 @@ import json
 import os
 import shutil
 from collections.abc import AsyncIterator, Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from tests.kit.metrics_page import shown
 from tests.kit.polling import until
 
 from penstock.core.deployment.endpoint_state import SlotFailure
-from penstock.core.jobs.spec import Span
+from penstock.core.jobs.spec import Span, TransformCapture, TransformInput
 from penstock.errors import CallerError, InternalError, NotNowError
 from penstock.jobs.transform import transactions, work
 from penstock.jobs.transform.records import COMPLETED, FAILED, IN_PROGRESS, STOPPED
@@ -60,6 +61,61 @@ async def test_a_job_leaves_outputs_totals_and_nothing_else(tmp_path: Path) -> N
         assert site.plane.hosts == {}  # its capacity is given back
         assert list((tmp_path / "state" / "jobs").iterdir()) == []
         assert site.driver.progress(record)["Instances"] == 0
+
+
+async def test_what_was_read_and_written_is_listed_by_the_hour_of_the_jobs_begin(
+    tmp_path: Path,
+) -> None:
+    """Of objects that have an output; each list is a manifest that another job can read."""
+    async with site_of(tmp_path) as site:
+        site.put("a b.txt", "one")
+        site.put("deep/b.txt", "three")
+        site.put("refused.txt", "two?")
+        place = tmp_path / "captured"
+        await site.create("j", capture=TransformCapture(uri=place.as_uri()))
+        record = await site.ended("j")
+        assert (record.status, record.started is not None) == (FAILED, True)
+        hour = datetime.fromtimestamp(record.started or 0.0, UTC).strftime("%Y/%m/%d/%H")
+        spec = record.spec
+        found = {one.relative_to(place).as_posix(): one for one in place.rglob("*.jsonl")}
+        assert {name: json.loads(one.read_text()) for name, one in found.items()} == {
+            f"input/{hour}/j.jsonl": [
+                {"prefix": spec.input.uri.rstrip("/") + "/"}, "a b.txt", "deep/b.txt",
+            ],
+            f"output/{hour}/j.jsonl": [
+                {"prefix": spec.output.uri.rstrip("/") + "/"}, "a b.txt.out", "deep/b.txt.out",
+            ],
+        }  # fmt: skip
+        listed = TransformInput(
+            uri=found[f"input/{hour}/j.jsonl"].as_uri(), data_type="ManifestFile", split="Line"
+        )
+        await site.create("again", input=listed)
+        assert (await site.ended("again")).status == COMPLETED
+        assert site.outputs("again") == {"a b.txt.out": "ONE\n", "deep/b.txt.out": "THREE\n"}
+
+
+async def test_lists_wait_for_their_disk_and_a_place_that_can_not_be_written_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with site_of(tmp_path) as site:
+        site.put("a.txt", "one")
+        (tmp_path / "file").write_text("no folder")
+        bad = TransformCapture(uri=(tmp_path / "file" / "below").as_uri())
+        with pytest.raises(CallerError, match="can't be written"):
+            await site.create("bad", capture=bad)
+        failures = [NotNowError("output-unreachable", "the store is away")] * 2
+        put = work.put_manifests
+
+        def put_manifests(*arguments: Any, **more: Any) -> None:
+            if failures:
+                raise failures.pop()
+            put(*arguments, **more)
+
+        monkeypatch.setattr(work, "put_manifests", put_manifests)
+        await site.create("j", capture=TransformCapture(uri=(tmp_path / "captured").as_uri()))
+        assert (await site.ended("j")).status == COMPLETED
+        assert not failures
+        assert len(list((tmp_path / "captured").rglob("*.jsonl"))) == 2
 
 
 async def test_the_page_of_metrics_tells_of_jobs_that_go_and_how_they_ended(tmp_path: Path) -> None:

@@ -85,7 +85,10 @@ class TransformSite:
 
     def outputs(self, job: str) -> dict[str, str]:
         """What lies at the output location, by key."""
-        top = self.folder / "out" / job
+        return self.below(f"out/{job}")
+
+    def below(self, folder: str) -> dict[str, str]:
+        top = self.folder / folder
         files = sorted(path for path in top.rglob("*") if path.is_file())
         return {path.relative_to(top).as_posix(): path.read_bytes().decode() for path in files}
 

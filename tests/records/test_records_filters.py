@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 from record_files import error_of
 
-from penstock.core.jobs.spec import DataProcessing, TransformInput, TransformOutput
+from penstock.core.jobs.spec import DataProcessing, Span, TransformInput, TransformOutput
 from penstock.records.filters import Processing
+from penstock.records.inference_ids import InferenceIds
 
 CSV, JSON, LINES = "text/csv", "application/json", "application/jsonlines"
 PARQUET = "application/x-parquet"
@@ -19,11 +20,12 @@ SELECTS_ID = "$['id','SageMakerOutput']"
 
 
 def processing(content_type: str, accept: str | None = None, **members: Any) -> Processing:
-    columns = members.pop("columns", ())
+    columns, named = members.pop("columns", ()), members.pop("inference_ids", False)
     return Processing(
         DataProcessing(**members),
         TransformInput(uri="file:///in", split="Line", content_type=content_type, columns=columns),
         TransformOutput(uri="file:///out", accept=content_type if accept is None else accept),
+        inference_ids=named,
     )
 
 
@@ -229,3 +231,71 @@ def test_what_cannot_be_processed_is_refused_before_any_work(
 ) -> None:
     error = error_of(lambda: processing(content_type, accept, **members))
     assert error.code == "processing-unsupported"
+
+
+IDS = InferenceIds("j", Span(object=0, number=2, start=0, stop=9), began=1_661_820_555.9)
+TIME = "2022-08-30T00:49:15Z"
+FIRST, SECOND = IDS.of(7), IDS.of(7, 1)
+MEMBERS = f'"SageMakerInferenceId":"{FIRST}","SageMakerInferenceTime":"{TIME}"}}'
+
+
+@pytest.mark.parametrize(
+    ("content_type", "accept", "members", "record", "answer", "output"),
+    [
+        (CSV, CSV, {}, b"a,b", b"0\n", f"0,{FIRST},{TIME}"),
+        (CSV, CSV, {}, b"a\nb", b"0\n1\n", f"0,{FIRST},{TIME}\n1,{SECOND},{TIME}"),
+        (CSV, CSV, {"join": "Input"}, b"a,b", b"0", f"a,b,0,{FIRST},{TIME}"),
+        (CSV, JSON, {"join": "Input"}, b"a,b", b'{"x":1}', f'a,b,"{{""x"":1}}",{FIRST},{TIME}'),
+        (CSV, JSON, {"output_filter": "$.x"}, b"a", b'{"x":1}', f'{{"SageMakerOutput":1,{MEMBERS}'),
+        (LINES, LINES, {}, b"{}", b'{"output": 0}\n', f'{{"output": 0,{MEMBERS}'),
+        (LINES, LINES, {}, b"{}", b"{}", f"{{{MEMBERS}"),
+        (JSON, JSON, {}, b"{}", b"[1, 2]", f'{{"SageMakerOutput":[1, 2],{MEMBERS}'),
+        (
+            LINES, LINES, {"join": "Input"}, b'{"n": 1}', b"0.5",
+            f'{{"n": 1,"SageMakerOutput":0.5,{MEMBERS}',
+        ),
+    ],
+)  # fmt: skip
+def test_an_id_and_the_jobs_begin_are_the_last_of_what_is_written(
+    content_type: str, accept: str, members: Any, record: bytes, answer: bytes, output: str
+) -> None:
+    """The forms of AWS's page on capture of transform jobs."""
+    given = processing(content_type, accept, inference_ids=True, **members)
+    assert not given.is_plain
+    assert given.output(record, answer, 7, IDS).decode() == output
+
+
+def test_each_line_of_an_answer_of_lines_has_its_own_id() -> None:
+    given = processing(LINES, inference_ids=True)
+    lines = given.output(b"{}", b'{"a":1}\n{"a":2}\n', 7, IDS).decode().split("\n")
+    assert [line.count(one) for line, one in zip(lines, (FIRST, SECOND), strict=True)] == [1, 1]
+
+
+def test_ids_are_of_the_job_its_begin_and_the_records_place() -> None:
+    span = Span(object=0, number=2, start=0, stop=9)
+    again = InferenceIds("j", span, began=1_661_820_555.9)
+    assert again.of(7) == FIRST
+    others = [
+        InferenceIds("k", span, began=1_661_820_555.9),
+        InferenceIds("j", span, began=1_661_820_556.0),
+        InferenceIds("j", Span(object=1, number=2, start=0, stop=9), began=1_661_820_555.9),
+        InferenceIds("j", Span(object=0, number=3, start=0, stop=9), began=1_661_820_555.9),
+    ]
+    assert len({FIRST, SECOND, IDS.of(8), *(one.of(7) for one in others)}) == 7
+
+
+@pytest.mark.parametrize(
+    ("content_type", "accept", "members"),
+    [
+        ("image/png", "image/png", {}),
+        (JSON, "image/png", {}),
+        (PARQUET, PARQUET, {}),
+        (PARQUET, "", {}),
+    ],
+)
+def test_what_has_no_place_for_an_id_is_refused(
+    content_type: str, accept: str, members: Any
+) -> None:
+    error = error_of(lambda: processing(content_type, accept, inference_ids=True, **members))
+    assert error.code == "processing-unsupported"
+    assert "GenerateInferenceId is for outputs of text/csv, JSON or JSON Lines" in error.message

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 import signal
+import uuid
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -90,7 +92,8 @@ def test_the_sdks_transformer_runs_a_job_over_a_bucket(site: TransformSite, vers
         "AWS_ENDPOINT_URL": site.server.url,
         "HOME": str(site.folder),
     }
-    arguments = ["affine", f"s3://data/{version}", f"s3://data/out/{version}", version]
+    captured = f"s3://data/captured/{version}"
+    arguments = ["affine", f"s3://data/{version}", f"s3://data/out/{version}", version, captured]
     script = str(SCRIPTS / "sagemaker_transformer.py")
     printed = run([client_python(version), script, *arguments], seconds=390, **(kept | os_keys))
     assert json.loads(printed.splitlines()[-1]) == {
@@ -98,9 +101,18 @@ def test_the_sdks_transformer_runs_a_job_over_a_bucket(site: TransformSite, vers
         "output": f"s3://data/out/{version}",
     }
     outputs = site.outputs(version)
-    assert outputs["a.csv.out"] == f"{GOOD},{ANSWER}\n" * 2  # joined to the record, as asked
+    lines = [line.rsplit(",", 2) for line in outputs["a.csv.out"].splitlines()]
+    assert [line[0] for line in lines] == [f"{GOOD},{ANSWER}"] * 2  # joined to the record, as asked
+    assert len({str(uuid.UUID(line[1])) for line in lines}) == 2
+    began = datetime.fromisoformat(lines[0][2])
+    assert {line[2] for line in lines} == {began.strftime("%Y-%m-%dT%H:%M:%SZ")}
     (refused,) = outputs["a.csv.errors"].splitlines()
     assert json.loads(refused)["record"] == 1
+    hour = began.strftime("%Y/%m/%d/%H")
+    assert {name: json.loads(text) for name, text in site.below(f"captured/{version}").items()} == {
+        f"input/{hour}/{version}.jsonl": [{"prefix": f"s3://data/{version}/"}, "a.csv"],
+        f"output/{hour}/{version}.jsonl": [{"prefix": f"s3://data/out/{version}/"}, "a.csv.out"],
+    }
 
 
 @pytest.mark.parametrize(

@@ -45,7 +45,10 @@ class Bodies:
         #: Whether each record needs an answer of its own; else each answer is an output as the
         #: model returned it, for however many records.
         self.needs_parts: Final = (
-            table or spec.processing.join == INPUT or spec.processing.output_filter.strip() != "$"
+            table
+            or spec.processing.join == INPUT
+            or spec.processing.output_filter.strip() != "$"
+            or spec.inference_ids
         )
 
     def grouped(self, records: Iterable[bytes]) -> Iterator[list[bytes]]:

@@ -4,7 +4,7 @@ InputFilter selects from the record, JoinSource joins the record with its answer
 selects from the result. JSON is joined by the attribute `SageMakerOutput`, which replaces an
 attribute of the record with this name; a record that is no object becomes `SageMakerInput`. A row
 of CSV is an array, and the answer is appended to it. Where nothing is selected or joined, bytes
-pass through unchanged.
+pass through unchanged. GenerateInferenceId adds an id and a time to what is written.
 (docs.aws.amazon.com/sagemaker/latest/dg/batch-transform-data-processing.html)
 """
 
@@ -33,6 +33,7 @@ from penstock.records.formats.texts import (
     PARQUET,
     format_of,
 )
+from penstock.records.inference_ids import ID_KEY, TIME_KEY, InferenceIds
 
 
 class Processing:
@@ -43,7 +44,12 @@ class Processing:
     """
 
     def __init__(
-        self, processing: DataProcessing, data: TransformInput, output: TransformOutput
+        self,
+        processing: DataProcessing,
+        data: TransformInput,
+        output: TransformOutput,
+        *,
+        inference_ids: bool = False,
     ) -> None:
         kind = format_of(data.content_type)
         self._input = json_path.parse(processing.input_filter, "InputFilter")
@@ -55,6 +61,8 @@ class Processing:
         answered = format_of(output.accept) or kind
         self._answers_csv = answered == CSV
         self._writes_table = format_of(output.accept) == PARQUET
+        self._writes_csv = self._csv_in if self._joins else self._answers_csv
+        self._writes_lines = answered == JSON_LINES and not self._joins
         #: The content type to request from the model: rows of a table are made from JSON.
         self.accept: Final = "application/json" if self._writes_table else output.accept
         #: Content type of the result of `model_input`; a row of columns is CSV.
@@ -66,6 +74,7 @@ class Processing:
             and not self._joins
             and not self._writes_table
             and not data.columns
+            and not inference_ids
         )
         #: Whether the whole record is needed, not only the part for the model.
         self.needs_whole_records: Final = (
@@ -74,6 +83,9 @@ class Processing:
         if kind == PARQUET and data.compression != NONE:
             raise _unsupported("Parquet is compressed in itself, not by Gzip")
         self._check(kind, answered)
+        written = format_of(output.accept) if output.accept and not self._joins else kind
+        if inference_ids and (written in (OTHER, PARQUET) or self._writes_table):
+            raise _unsupported("GenerateInferenceId is for outputs of text/csv, JSON or JSON Lines")
 
     def _check(self, kind: str, answered: str) -> None:
         looked_into = not self._input.is_all or self._joins or bool(self._columns)
@@ -108,13 +120,42 @@ class Processing:
             return texts.csv_lines(rows)
         return texts.json_bytes(self._picked(self._input, texts.json_value(record), "InputFilter"))
 
-    def output(self, record: bytes, answer: bytes) -> bytes:
+    def output(
+        self, record: bytes, answer: bytes, number: int = 0, ids: InferenceIds | None = None
+    ) -> bytes:
         """The output for a record with this answer. A newline at the answer's end makes no
         difference.
+
+        Args:
+            number: of the record in its span.
+            ids: of the span, where each row of the output gets one.
 
         Raises:
             CallerError: `record-invalid`, or `answer-invalid` where it can't be joined.
         """
+        made = self._made(record, answer)
+        return made if ids is None else self._named(made, number, ids)
+
+    def _named(self, output: bytes, number: int, ids: InferenceIds) -> bytes:
+        if self._writes_csv:
+            rows = texts.csv_rows(output, texts.ANSWER)
+            return texts.csv_lines(
+                [*row, ids.of(number, at), ids.time] for at, row in enumerate(rows)
+            )
+        output = output.rstrip()
+        lines = output.split(b"\n") if self._writes_lines else [output]
+        return b"\n".join(
+            self._member(line, {ID_KEY: ids.of(number, at), TIME_KEY: ids.time})
+            for at, line in enumerate(lines)
+        )
+
+    @staticmethod
+    def _member(output: bytes, added: dict[str, str]) -> bytes:
+        for key, value in added.items():
+            output = texts.json_joined(output, texts.json_bytes(value), key, OUTPUT_KEY)
+        return output
+
+    def _made(self, record: bytes, answer: bytes) -> bytes:
         if self._writes_table:
             return self._row(answer)
         if not self._joins and self._output.is_all:

@@ -1,6 +1,7 @@
 """Run by the client's own environment: the Transformer of the SageMaker SDK, v2 or v3, unmodified.
 
-Arguments: the model, input, output, the job's name. Prints one JSON object.
+Arguments: the model, input, output, the job's name, and where the job is captured. Prints one JSON
+object.
 """
 
 from __future__ import annotations
@@ -9,13 +10,15 @@ import json
 import sys
 
 try:
-    from sagemaker.core.transformer import Transformer  # v3
+    from sagemaker.core.inputs import BatchDataCaptureConfig  # v3
+    from sagemaker.core.transformer import Transformer
 except ImportError:
+    from sagemaker.inputs import BatchDataCaptureConfig
     from sagemaker.transformer import Transformer
 
 
 def main() -> None:
-    model, source, output, name = sys.argv[1:]
+    model, source, output, name, captured = sys.argv[1:]
     transformer = Transformer(
         model,
         1,
@@ -32,6 +35,7 @@ def main() -> None:
         split_type="Line",
         join_source="Input",
         job_name=name,
+        batch_data_capture_config=BatchDataCaptureConfig(captured, generate_inference_id=True),
         wait=True,
         logs=False,
     )

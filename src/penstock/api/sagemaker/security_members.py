@@ -68,8 +68,7 @@ REFUSED: Final = {
     "CreateInferenceExperiment.KmsKey": "instances have no volumes of their own",
     "CreateInferenceExperiment.DataStorageConfig.KmsKey": _BUCKET_KEY,
     "UpdateInferenceExperiment.DataStorageConfig.KmsKey": _BUCKET_KEY,
-    "CreateTransformJob.DataCaptureConfig": "the calls of endpoints are captured, those of jobs are"
-    " not: their inputs and outputs are objects already",
+    "CreateTransformJob.DataCaptureConfig.KmsKeyId": _BUCKET_KEY,
     "CreateTransformJob.TransformOutput.KmsKeyId": "outputs are written as the bucket's own"
     " settings say",
     "CreateTransformJob.TransformResources.VolumeKmsKeyId": "instances have no volumes of their"

@@ -39,6 +39,7 @@ from penstock.core.jobs.spec import (
     NONE,
     S3_PREFIX,
     DataProcessing,
+    TransformCapture,
     TransformInput,
     TransformOutput,
     TransformSpec,
@@ -81,6 +82,7 @@ def spec_of(params: Json, model: Json, *, owner: str) -> TransformSpec:
             output_filter=processing.get("OutputFilter") or "$",
             join=processing.get("JoinSource", NONE),
         ),
+        capture=_capture(params.get("DataCaptureConfig")),
         strategy=params.get("BatchStrategy", MULTI_RECORD),
         payload_bytes_max=payload_mb * MIB,
         unset=tuple(field for member, field in _OF_CONTAINER if member not in params),
@@ -145,12 +147,27 @@ def _input(given: Json, options: TransformOptions) -> TransformInput:
 
 
 def _output(given: Json) -> TransformOutput:
-    uri = given["S3OutputPath"]
-    if uri.startswith("https://"):
-        raise invalid("S3OutputPath must be an s3:// prefix or a file:// folder.")
     return TransformOutput(
-        uri=uri, accept=given.get("Accept", ""), assemble=given.get("AssembleWith", NONE)
+        uri=_written(given, "S3OutputPath"),
+        accept=given.get("Accept", ""),
+        assemble=given.get("AssembleWith", NONE),
     )
+
+
+def _capture(given: Json | None) -> TransformCapture | None:
+    if not given:
+        return None
+    return TransformCapture(
+        uri=_written(given, "DestinationS3Uri"),
+        inference_ids=bool(given.get("GenerateInferenceId", False)),
+    )
+
+
+def _written(given: Json, member: str) -> str:
+    uri = str(given[member])
+    if uri.startswith("https://"):
+        raise invalid(f"{member} must be an s3:// prefix or a file:// folder.")
+    return uri
 
 
 PROGRESS = "PenstockProgress"

@@ -75,6 +75,14 @@ class DataProcessing:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TransformCapture:
+    """Its DataCaptureConfig: lists of the objects that were read and written, by hour."""
+
+    uri: str  #: prefix, file:// or s3://
+    inference_ids: bool = False  #: each answer gets an id and the job's begin
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TransformSpec:
     """One job, as requested and checked."""
 
@@ -85,6 +93,7 @@ class TransformSpec:
     input: TransformInput
     output: TransformOutput
     processing: DataProcessing = DataProcessing()
+    capture: TransformCapture | None = None
     strategy: str = MULTI_RECORD  #: MultiRecord | SingleRecord
     payload_bytes_max: int = 6 * MIB  #: maximum of one request body; 0 = no limit
     #: which of `strategy` and `payload_bytes_max` the request did not set: a container may set them
@@ -96,6 +105,10 @@ class TransformSpec:
     priority: int = 0  #: the waiting job with the higher priority goes first
     cores_max: int = 0  #: cores of all its instances together; 0 = those that are idle
     owner: str = ""  #: access key of the request: waiting jobs of different owners take turns
+
+    @property
+    def inference_ids(self) -> bool:
+        return self.capture is not None and self.capture.inference_ids
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -28,7 +28,6 @@ from penstock.instance.request import Request
 from penstock.instance.transform.call import SpanProgress, TransformCall
 from penstock.records.at_work import AtWork
 from penstock.records.bodies import Bodies
-from penstock.records.filters import Processing
 from penstock.records.formats.lines import RecordBlock
 from penstock.records.parts import PartWriter
 from penstock.runtimes.base import Returned
@@ -48,11 +47,11 @@ class RecordGroup:
     """Records of one body, together with preceding records that the model can't get."""
 
     def __init__(
-        self, entries: list[_GroupEntry], inputs: list[bytes], processing: Processing
+        self, entries: list[_GroupEntry], inputs: list[bytes], call: TransformCall
     ) -> None:
         self.entries = entries
         self.inputs = inputs  #: the model's inputs, for records that have one
-        self._processing = processing
+        self._call = call
         self._of_input = [at for at, entry in enumerate(entries) if entry.error is None]
         self._errors = {at: entry.error for at, entry in enumerate(entries) if entry.error}
         self._outputs: dict[int, bytes] = {}
@@ -77,8 +76,8 @@ class RecordGroup:
         parts = bodies.parted(answer, len(items))
         for place, part in zip(places, parts, strict=True):
             try:
-                record = self.entries[place].record
-                self._outputs[place] = self._processing.output(record, part)
+                entry = self.entries[place]
+                self._outputs[place] = self._call.output(entry.number, entry.record, part)
             except PenstockError as error:
                 self._errors[place] = error
 
@@ -108,7 +107,6 @@ class RecordGroup:
 def groups(call: TransformCall, bodies: Bodies) -> Generator[RecordGroup, None, None]:
     """Groups in the order of the input. Raises CallerError, NotNowError: see
     `RecordReader.blocks`."""
-    processing = call.processing
     waiting: deque[_GroupEntry] = deque()  #: records that are read and not yet in a group
     blocks = cast(Generator[RecordBlock, None, None], call.reader().blocks())
 
@@ -130,9 +128,9 @@ def groups(call: TransformCall, bodies: Bodies) -> Generator[RecordGroup, None, 
             while left:
                 entries.append(waiting.popleft())
                 left -= entries[-1].error is None
-            yield RecordGroup(entries, found, processing)
+            yield RecordGroup(entries, found, call)
         if waiting:
-            yield RecordGroup(list(waiting), [], processing)
+            yield RecordGroup(list(waiting), [], call)
 
 
 _numbers: Final = itertools.count(1)

@@ -16,6 +16,7 @@ from penstock.core.jobs.spec import InputObject, Span, SpanDone, TransformSpec
 from penstock.errors import CallerError, ModelError, NotNowError, PenstockError
 from penstock.instance.settings import InstanceSettings
 from penstock.records.filters import Processing
+from penstock.records.inference_ids import InferenceIds
 from penstock.records.parts import PartSummary
 from penstock.records.reader import RecordReader
 from penstock.wire.frames import RequestMeta
@@ -30,6 +31,7 @@ class TransformCall:
     span: Span
     parts_uri: str  #: URI where the part is committed
     settings: ArtifactSettings
+    began: float = 0.0  #: when the job began, s since the epoch
     noted: bool = False  #: True: an instance ended over this span, so the records at work are noted
     #: Suspected records (by number in the span), in parts that are run one after the other. Then
     #: nothing else is run and nothing is committed.
@@ -52,6 +54,7 @@ class TransformCall:
                 object=msgspec.convert(call["object"], InputObject),
                 span=msgspec.convert(call["span"], Span),
                 parts_uri=str(call["parts_uri"]),
+                began=float(call.get("began", 0.0)),
                 settings=dataclasses.replace(artifact, closed=closed),
                 noted=bool(call.get("noted", False)),
                 apart=tuple(tuple(map(int, part)) for part in call.get("apart", ())),
@@ -65,7 +68,18 @@ class TransformCall:
     @cached_property
     def processing(self) -> Processing:
         """Raises CallerError for invalid filters."""
-        return Processing(self.spec.processing, self.spec.input, self.spec.output)
+        return Processing(
+            self.spec.processing,
+            self.spec.input,
+            self.spec.output,
+            inference_ids=self.spec.inference_ids,
+        )
+
+    @cached_property
+    def _ids(self) -> InferenceIds | None:
+        if not self.spec.inference_ids:
+            return None
+        return InferenceIds(self.job, self.span, began=self.began)
 
     @property
     def asked(self) -> RequestMeta:
@@ -84,6 +98,11 @@ class TransformCall:
         if number in self.refused:
             raise self.refused[number]
         return self.processing.model_input(record)
+
+    def output(self, number: int, record: bytes, answer: bytes) -> bytes:
+        """What is written for a record with this answer. Raises PenstockError where that can't be
+        made."""
+        return self.processing.output(record, answer, number, self._ids)
 
     def reader(self) -> RecordReader:
         return RecordReader(

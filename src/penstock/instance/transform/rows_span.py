@@ -269,7 +269,7 @@ class RowsSpan:
         answers = window.rows.answers(window.refused.keys())
         run: list[bytes] = []
         for at, answer in enumerate(answers):
-            output = window.refused.get(at) or self._output(window.records[at], answer)
+            output = window.refused.get(at) or self._output(window, at, answer)
             if isinstance(output, bytes):
                 run.append(output)
                 continue
@@ -284,12 +284,15 @@ class RowsSpan:
             with self._lock:
                 self._progress.records += len(window.records)
 
-    def _output(self, record: bytes, answer: bytes | PenstockError) -> bytes | PenstockError:
+    def _output(
+        self, window: SpanWindow, at: int, answer: bytes | PenstockError
+    ) -> bytes | PenstockError:
         """The output for a record: the answer to a request with it alone, whatever else its batch
         had."""
         if not isinstance(answer, bytes) or self._processing.is_plain:
             return answer
         try:
-            return self._processing.output(record, answer).removesuffix(b"\n")
+            made = self._call.output(window.first + at, window.records[at], answer)
+            return made.removesuffix(b"\n")
         except PenstockError as error:
             return error

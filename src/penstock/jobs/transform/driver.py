@@ -26,6 +26,7 @@ from penstock.core.jobs.spec import TransformSpec
 from penstock.errors import CallerError, NotNowError
 from penstock.jobs.transform import transactions
 from penstock.jobs.transform.capacity import deployment_name, instances_max
+from penstock.jobs.transform.captured import check_capture
 from penstock.jobs.transform.records import GOING, STOPPED, STOPPING, JobRecord, JobTotals
 from penstock.jobs.transform.run import TransformRun
 from penstock.metrics.catalogue import work_catalogue as catalogue
@@ -304,8 +305,9 @@ class TransformDriver:
 
 
 def _check(spec: TransformSpec, settings: ArtifactSettings) -> None:
-    Processing(spec.processing, spec.input, spec.output)
+    Processing(spec.processing, spec.input, spec.output, inference_ids=spec.inference_ids)
     check_writable(spec.output, settings)
+    check_capture(spec, settings)
     check_apart(list_objects(spec.input, settings), spec.output, settings)
 
 

@@ -158,7 +158,7 @@ class TransformRun:
         objects = {one.number: one for one in todo.objects}
         self._calls = SpanCalls(
             self._plane, self._record, objects, self._parts_uri, self._settings,
-            hosted=deployment_name(self.spec.job),
+            began=todo.began, hosted=deployment_name(self.spec.job),
         )  # fmt: skip
         self.tally.begin(todo, now=now)
         self._inbox = asyncio.Queue()

@@ -45,9 +45,10 @@ class SpanCalls:
         parts_uri: str,
         settings: ArtifactSettings,
         *,
+        began: float,
         hosted: str,
     ) -> None:
-        """`hosted`: the name of the job's deployment."""
+        """`began`: of the job, as it is on record; `hosted`: the name of its deployment."""
         self._plane = plane
         self._job = record.name
         self._objects = objects
@@ -58,6 +59,7 @@ class SpanCalls:
             "job": record.name,
             "spec": asdict(record.spec),
             "parts_uri": parts_uri,
+            "began": began,
             "settings": settings.to_dict(),
         }
         self.copies: dict[int, str] = {}  #: copy -> its instance; only copies that answer

@@ -23,6 +23,7 @@ from penstock.core.jobs.spec import InputObject, Span, SpanDone, cut, span_bytes
 from penstock.core.request.storage_failures import is_storage
 from penstock.errors import PenstockError
 from penstock.jobs.transform import transactions
+from penstock.jobs.transform.captured import put_manifests
 from penstock.jobs.transform.outcomes import first_refusal, kind_of_output, put_errors, reason_of
 from penstock.jobs.transform.records import JobRecord, JobTotals
 from penstock.records.objects.objects import list_objects
@@ -36,6 +37,7 @@ class JobWork:
 
     objects: tuple[InputObject, ...]
     spans: tuple[Span, ...]
+    began: float  #: when it was listed, s since the epoch
     failed: dict[int, str] = field(default_factory=dict)
     assembled: set[int] = field(default_factory=set)
     done: list[SpanDone] = field(default_factory=list)
@@ -69,7 +71,7 @@ async def begin(
     await database.call(
         transactions.begin, record.name, objects, span_bytes=span_bytes, totals=totals, now=now
     )
-    return JobWork(objects, spans)
+    return JobWork(objects, spans, now)
 
 
 async def take_up(record: JobRecord, database: StoreThread, parts_uri: str) -> JobWork:
@@ -79,7 +81,8 @@ async def take_up(record: JobRecord, database: StoreThread, parts_uri: str) -> J
     cases = await database.call(transactions.cases_of, record.name)
     done = await asyncio.to_thread(_here, done, assembled, parts_uri)
     spans = cut(objects, record.spec.input, record.span_bytes)
-    return JobWork(tuple(objects), spans, failed, assembled, done, cases)
+    began = record.started if record.started is not None else record.created
+    return JobWork(tuple(objects), spans, began, failed, assembled, done, cases)
 
 
 def _here(done: list[SpanDone], assembled: set[int], parts_uri: str) -> list[SpanDone]:
@@ -190,6 +193,7 @@ class JobOutputs:
         self._parts_uri = parts_uri
         self._settings = settings
         self._objects = {one.number: one for one in work.objects}
+        self._began = work.began
         self._spans = work.spans_of()
         self._places = asyncio.Semaphore(_AT_ONCE)
         self._in_place = set(work.assembled)
@@ -226,7 +230,8 @@ class JobOutputs:
         self._refused.add((number, span))
 
     async def finish(self) -> PenstockError | None:
-        """Writes why objects have no output, and removes all parts. Idempotent.
+        """Writes why objects have no output, and what was captured, and removes all parts.
+        Idempotent.
 
         Returns an error where a disk or a store fails for now: then nothing is removed. Call it
         again, or `give_up`.
@@ -243,7 +248,20 @@ class JobOutputs:
             error = self._put_errors(number, spans)
             if error is not None and is_storage(error):
                 return error
+        error = self._put_manifests()
+        if error is not None and is_storage(error):
+            return error
         forget(self._parts_uri)
+        return None
+
+    def _put_manifests(self) -> PenstockError | None:
+        objects = [one for number, one in self._objects.items() if number in self._in_place]
+        try:
+            put_manifests(self._record.spec, objects, self._settings, began=self._began)
+        except PenstockError as error:
+            name = self._record.name
+            _log.warning("transform job %s: nothing is captured: %s", name, error.message)
+            return error
         return None
 
     def _put_errors(self, number: int, spans: Iterable[int]) -> PenstockError | None:
