@@ -56,7 +56,11 @@ def put_manifests(
 
 def _prefix_of(spec: TransformSpec, one: InputObject, settings: ArtifactSettings) -> str:
     """What stands before an object's key, as its owner names it; the same for all objects of a
-    job."""
+    job. Of https://, without what a presigned URL is signed with."""
+    if one.uri[:5].lower().startswith("http"):
+        url = urlsplit(one.uri)
+        host = url.netloc.rpartition("@")[2]
+        return f"{url.scheme}://{host}{url.path.rpartition('/')[0]}/"
     prefix = one.uri.removesuffix(one.key).removesuffix(quote(one.key))
     if not (prefix.startswith("file:") and spec.input.uri[:5].lower() == "s3://"):
         return prefix
