@@ -176,6 +176,20 @@ def test_an_update_that_failed_leaves_what_was_asked_for_before(store: Store) ->
     assert (record.failure_reason, record.request) == ("why", {"RuntimeConfig": {"CopyCount": 2}})
 
 
+def test_which_alarms_rang_before_a_revision_is_kept_with_it_until_it_goes_back(
+    store: Store,
+) -> None:
+    endpoint(store)
+    create(store)
+    settle(store, "InService")
+    store.update_component("chat", ComponentChange(revision=REVISION), now=12.0)
+    under_way = settle(store, "Updating", rang=("slow",))
+    assert under_way.target == replace(REVISION, number=2, rang=("slow",))
+    assert settle(store, "Updating").target == under_way.target
+    back = settle(store, "Updating", goes_back="it rang")
+    assert settle(store, "Updating", rang=()).target == back.target
+
+
 def test_a_status_that_was_decided_for_another_count_is_not_recorded(store: Store) -> None:
     """The autoscaler has asked for more since: that is on its way, and not in service."""
     endpoint(store)

@@ -210,7 +210,8 @@ def test_an_update_under_load_loses_no_request_and_answers_with_the_one_or_the_o
 
 
 def test_an_alarm_brings_the_copies_of_the_former_specification_back(site: ComponentSite) -> None:
-    """In the middle of a rolling update, when one of two copies was replaced; nobody waits."""
+    """In the middle of a rolling update, when one of two copies was replaced; nobody waits. That it
+    rang before says nothing of the new specification."""
     site.endpoint(InitialInstanceCount=1)
     for name in ("red", "blue"):
         site.model(name)
@@ -220,7 +221,17 @@ def test_an_alarm_brings_the_copies_of_the_former_specification_back(site: Compo
     cloudwatch.put_metric_alarm(
         AlarmName="component-errors", Namespace="Shop", MetricName="none", Statistic="Sum",
         Period=10, EvaluationPeriods=1, Threshold=5, ComparisonOperator="GreaterThanThreshold",
+        TreatMissingData="ignore",
     )  # fmt: skip
+
+    def becomes(state: str) -> None:
+        cloudwatch.set_alarm_state(
+            AlarmName="component-errors", StateValue=state, StateReason="by hand"
+        )
+
+    becomes("ALARM")
+    log = site.server.log_path
+    before = len(log.read_text())
     slowly = {**ROLLING["RollingUpdatePolicy"], "WaitIntervalInSeconds": 600}
     seen: list[str] = []
     with Repeating(lambda: seen.append(site.ask("red")["name"]), threads=2):
@@ -233,9 +244,11 @@ def test_an_alarm_brings_the_copies_of_the_former_specification_back(site: Compo
             },
         )
         wait_until(lambda: "blue" in seen[-20:], "an answer of the new one", 60)
-        cloudwatch.set_alarm_state(
-            AlarmName="component-errors", StateValue="ALARM", StateReason="by hand"
-        )
+        becomes("OK")
+        told = "component red Updating (alarms-quiet)"
+        wait_until(lambda: told in log.read_text()[before:], "that it is quiet is seen")
+        assert "(goes-back)" not in log.read_text()[before:]
+        becomes("ALARM")
         described = site.settled("red", copies=2)
         before = len(seen)
         wait_until(lambda: len(seen) > before + 20, "answers", 30)

@@ -148,7 +148,8 @@ def test_one_that_goes_is_forgotten_once_no_copy_of_any_revision_is_left() -> No
     assert decided(going, copy(1, of="other/1")) == (ForgetComponent("chat", "nothing-left"),)
 
 
-GUARDED = replace(revision(2, batch=1), alarms=("errors", "slow"), expires=600.0)
+NEW = replace(revision(2, batch=1), alarms=("errors", "slow"), expires=600.0)
+GUARDED = replace(NEW, rang=())  #: it has had copies since, and no alarm rang before
 
 
 def test_an_alarm_or_the_end_of_its_time_makes_both_revisions_change_places() -> None:
@@ -162,6 +163,42 @@ def test_an_alarm_or_the_end_of_its_time_makes_both_revisions_change_places() ->
     assert decided(component, *copies, wall=600.0) == (
         SetComponent("chat", UPDATING, 2, "goes-back", late, goes_back=late),
     )
+
+
+def test_an_alarm_that_rang_before_its_first_copy_counts_once_it_has_been_quiet() -> None:
+    """It is of the former revision, which the update may be to mend."""
+    new, loading = chat(2, UPDATING, target=NEW), (copy(1), copy(9, of="chat/2", phase=LOADING))
+    assert decided(new, *loading, alarms={"slow": ALARM}) == ()
+    copies = (copy(1), copy(9, of="chat/2"))
+    assert decided(new, *copies, alarms={"slow": ALARM}) == (
+        SetComponent(
+            "chat", UPDATING, 2, "alarms-watched", why="in ALARM since before it: slow",
+            rang=("slow",),
+        ),
+    )  # fmt: skip
+    rang = chat(2, UPDATING, target=replace(NEW, rang=("slow",)))
+    assert decided(rang, *copies, alarms={"slow": ALARM}) == ()
+    # Also where all its copies are gone and start again.
+    assert decided(rang, *loading, alarms={"slow": ALARM}) == ()
+    other = "the update went back: in ALARM: errors"
+    assert decided(rang, *copies, alarms={"slow": ALARM, "errors": ALARM}) == (
+        SetComponent("chat", UPDATING, 2, "goes-back", other, goes_back=other),
+    )
+    assert decided(rang, *copies, alarms={"slow": OK}) == (
+        SetComponent("chat", UPDATING, 2, "alarms-quiet", rang=()),
+    )
+    again = "the update went back: in ALARM: slow"
+    assert decided(chat(2, UPDATING, target=GUARDED), *loading, alarms={"slow": ALARM}) == (
+        SetComponent("chat", UPDATING, 2, "goes-back", again, goes_back=again),
+    )
+
+
+def test_whether_an_alarm_rang_is_recorded_with_the_first_copy() -> None:
+    copies = (copy(1), copy(9, of="chat/2"))
+    assert decided(chat(2, UPDATING, target=NEW), *copies) == (
+        SetComponent("chat", UPDATING, 2, "alarms-watched", rang=()),
+    )
+    assert decided(chat(2, UPDATING, target=replace(NEW, alarms=())), *copies) == ()
 
 
 def test_the_way_back_is_over_when_all_former_copies_are_ready_and_is_not_turned_again() -> None:

@@ -216,6 +216,10 @@ def settle(db: Connection, endpoint: str, action: SetComponent, *, now: float) -
         values |= {"active": row["target"], "target": encode_revision(former)}
         if row["former_request"] is not None:
             values |= {"request": row["former_request"], "former_request": row["request"]}
+    if action.rang is not None and row["target"] is not None:
+        target = decode_revision(row["target"])
+        if not target.goes_back:
+            values["target"] = encode_revision(replace(target, rang=action.rang))
     if action.active_revision is not None and row["target"] is not None:
         if decode_revision(row["target"]).number == action.active_revision:
             values["active"] = row["target"]

@@ -174,6 +174,8 @@ class ComponentRevision:
     #: tells the rollout of it from the component's others: wall clock ms when it began
     rollout: int = 0
     order: str = ""  #: an operator's for its rollout: one of `ORDERS` but RESUME; "" = none
+    #: alarms that were in ALARM before it had a copy, and have been ever since; None: it had none
+    rang: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

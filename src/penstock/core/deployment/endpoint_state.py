@@ -323,6 +323,7 @@ class SetComponent:
     active_revision: int | None = None
     goes_back: str = ""
     why: str = ""  #: of the reason, in words with numbers
+    rang: tuple[str, ...] | None = None  #: of the target; None: as it is
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,8 @@
                fails, the former revision serves on: InService, with the error as FailureReason
                An alarm that is in ALARM meanwhile, answers that are surely worse, an operator, or
                the end of its time make the former one replace it in turn, in batches of its own
-               -> InService, with that as FailureReason
+               -> InService, with that as FailureReason. An alarm that rang before there was a new
+               copy says nothing of it, and counts once it has been quiet
     Updating   (count) reached -> InService; out of reach -> InService as well: the copies that
                have room serve, the rest is retried, and FailureReason says what is missing
     InService  what dies is replaced; the status stays
@@ -32,7 +33,7 @@ rollout goes on with both. Once it is sure, what is left follows without pauses.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -67,7 +68,7 @@ from penstock.core.rollout.agreement import (
     AgreementVerdict,
     judge,
 )
-from penstock.core.rollout.machine import ringing
+from penstock.core.rollout.machine import in_alarm, ringing
 from penstock.core.rollout.policy import ABORT, PAUSE, PROMOTE
 
 
@@ -201,7 +202,15 @@ def decide(
     if component.status not in (CREATING, UPDATING):
         return ()
     newest = component.target or component.active
-    back = _why_back(component, rollout, observed, wall)
+    copies = [
+        one
+        for one in observed.copies
+        if one.generation == generation
+        and one.variant == component.variant
+        and one.component == copies_name(name, newest.number)
+    ]
+    rang = _rang(newest, copies, observed.alarms)
+    back = _why_back(component, rollout, observed.alarms, rang, wall)
     if back:
         story = back[:FAILURE_REASON_CHARS_MAX]
         if not newest.batch:  # the former one has all its copies, and all traffic
@@ -220,20 +229,17 @@ def decide(
         return (
             SetComponent(name, IN_SERVICE, component.copies, reason, story, newest.number, why=why),
         )
-    copies = [
-        one
-        for one in observed.copies
-        if one.generation == generation
-        and one.variant == component.variant
-        and one.component == copies_name(name, newest.number)
-    ]
     failure = _final_failure(component, copies, observed.failures, generation, spec)
     if failure is None and component.target is not None:
         failure = _adapter_failure(
             component, others, copies, observed.failures, generation=generation, spec=spec
         )
     if failure is None:
-        return ()
+        if rang == newest.rang or component.target is None or newest.goes_back:
+            return ()
+        reason = "alarms-watched" if newest.rang is None else "alarms-quiet"
+        why = f"in ALARM since before it: {', '.join(rang)}" if rang else ""
+        return (SetComponent(name, UPDATING, component.copies, reason, why=why, rang=rang),)
     status, reason, number = IN_SERVICE, "counts-out-of-reach", newest.number
     message = failure.message
     if component.status == CREATING:
@@ -257,10 +263,30 @@ def _why_over(target: ComponentRevision, verdict: AgreementVerdict | None) -> tu
     return ("agreed", words) if verdict is not None else ("revision-ready", "")
 
 
+def _rang(
+    newest: ComponentRevision, copies: Iterable[CopyObserved], states: Mapping[str, str]
+) -> tuple[str, ...] | None:
+    """Its alarms that say nothing of it; None: nothing can, as none of its copies was ready yet."""
+    if newest.rang is not None:
+        return in_alarm(newest.rang, states)
+    if not newest.alarms or all(one.phase != READY for one in copies):
+        return None
+    return in_alarm(newest.alarms, states)
+
+
 def _why_back(
-    component: ComponentSpec, rollout: RolloutDecision, observed: EndpointObserved, wall: float
+    component: ComponentSpec,
+    rollout: RolloutDecision,
+    states: Mapping[str, str],
+    rang: tuple[str, ...] | None,
+    wall: float,
 ) -> str:
-    """Why the revision that is rolled out has to go back; "" = nothing asks for it."""
+    """Why the revision that is rolled out has to go back; "" = nothing asks for it.
+
+    Args:
+        states: of alarms.
+        rang: as `_rang` has it.
+    """
     target, verdict = component.target, rollout.verdict
     if target is None or target.goes_back:
         return ""
@@ -268,7 +294,8 @@ def _why_back(
         return "the update went back: an operator ordered it"
     if verdict is not None and verdict.verdict == WORSE:
         return f"the update went back: {verdict.why}"
-    if rings := ringing(target.alarms, observed.alarms):
+    heard = [] if rang is None else [one for one in target.alarms if one not in rang]
+    if rings := ringing(heard, states):
         return f"the update went back: {rings}"
     if target.expires and wall >= target.expires:
         return "the update went back: it was not done within MaximumExecutionTimeoutInSeconds"

@@ -100,11 +100,12 @@ def decide(
 def ringing(names: Iterable[str], states: Mapping[str, str]) -> str:
     """Which of the alarms send a new version back, in words; "" = none. One without data, or that
     is gone, does not."""
-    found = _in_alarm(names, states)
+    found = in_alarm(names, states)
     return f"in ALARM: {', '.join(found)}" if found else ""
 
 
-def _in_alarm(names: Iterable[str], states: Mapping[str, str]) -> tuple[str, ...]:
+def in_alarm(names: Iterable[str], states: Mapping[str, str]) -> tuple[str, ...]:
+    """Those of the alarms that are in ALARM."""
     return tuple(name for name in names if states.get(name) == ALARM)
 
 
@@ -136,7 +137,7 @@ def _forward(
             return _waiting(policy, progress, wall, "rollout-begins")
     if failure:
         return _back(progress, "generation-failed", failure)
-    still = _in_alarm(progress.rang, alarms)
+    still = in_alarm(progress.rang, alarms)
     news = "" if still == progress.rang else "alarms-quiet"
     progress = replace(progress, rang=still)
     coming = policy.share_after(progress.share, instances)
@@ -161,7 +162,7 @@ def _forward(
         return _waiting(policy, progress, wall, news)
     if progress.stage == CREATING:
         if not progress.step:
-            progress = replace(progress, rang=_in_alarm(policy.alarms, alarms))
+            progress = replace(progress, rang=in_alarm(policy.alarms, alarms))
         return _raised(policy, progress, coming, wall, "generation-ready")
     agreed = verdict is not None and verdict.verdict == AS_GOOD
     if agreed or progress.order == PROMOTE:
