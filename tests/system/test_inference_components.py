@@ -231,7 +231,7 @@ def test_an_alarm_brings_the_copies_of_the_former_specification_back(site: Compo
 
     becomes("ALARM")
     log = site.server.log_path
-    before = len(log.read_text())
+    earlier = len(log.read_text())
     slowly = {**ROLLING["RollingUpdatePolicy"], "WaitIntervalInSeconds": 600}
     seen: list[str] = []
     with Repeating(lambda: seen.append(site.ask("red")["name"]), threads=2):
@@ -246,8 +246,8 @@ def test_an_alarm_brings_the_copies_of_the_former_specification_back(site: Compo
         wait_until(lambda: "blue" in seen[-20:], "an answer of the new one", 60)
         becomes("OK")
         told = "component red Updating (alarms-quiet)"
-        wait_until(lambda: told in log.read_text()[before:], "that it is quiet is seen")
-        assert "(goes-back)" not in log.read_text()[before:]
+        wait_until(lambda: told in log.read_text()[earlier:], "that it is quiet is seen")
+        assert "(goes-back)" not in log.read_text()[earlier:]
         becomes("ALARM")
         described = site.settled("red", copies=2)
         before = len(seen)
