@@ -138,25 +138,12 @@ def test_where_captures_can_not_be_written_no_configuration_is_made(plane: Async
     assert configure(plane, CAPTURE) == error("DataCaptureConfig: No such bucket. Make it.")
 
 
-ASYNCHRONOUS = {"OutputConfig": {"S3OutputPath": "s3://bucket/out"}}
-NOT_BOTH = (
-    "One or more endpoint features are not supported using this configuration. DataCaptureConfig:"
-    " calls of an endpoint with AsyncInferenceConfig are not captured here: their inputs and"
-    " answers are objects already."
-)
-
-
-def test_asynchronous_calls_are_not_captured_and_nobody_is_left_to_believe_so(
-    plane: AsyncPlane,
-) -> None:
-    """Nor by an update that keeps what the endpoint captures."""
-    assert configure(plane, CAPTURE, AsyncInferenceConfig=ASYNCHRONOUS) == error(NOT_BOTH)
-    off = CAPTURE | {"EnableCapture": False}
-    assert configure(plane, off, "off", AsyncInferenceConfig=ASYNCHRONOUS)[0] == 200
-    assert configure(plane, CAPTURE)[0] == 200
+def test_asynchronous_calls_are_captured_as_well(plane: AsyncPlane) -> None:
+    later = {"OutputConfig": {"S3OutputPath": "s3://bucket/out"}}
+    assert configure(plane, CAPTURE, AsyncInferenceConfig=later)[0] == 200
     create(plane)
-    keeping = {"EndpointName": "shop", "RetainAllVariantProperties": True}
-    assert plane.call("UpdateEndpoint", EndpointConfigName="off", **keeping) == error(NOT_BOTH)
+    shown = plane.call("DescribeEndpoint", EndpointName="shop")[1]
+    assert (shown["DataCaptureConfig"], "AsyncInferenceConfig" in shown) == (SHOWN, True)
 
 
 @pytest.mark.parametrize(

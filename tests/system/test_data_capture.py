@@ -28,8 +28,11 @@ def served(tmp_path: Path, **values: str) -> Iterator[Server]:
         server.stop()
 
 
-def capturing(server: Server, destination: Path, **more: Any) -> None:
-    """An endpoint that echoes, and captures all of its calls."""
+def capturing(
+    server: Server, destination: Path, *, members: dict[str, Any] | None = None, **more: Any
+) -> None:
+    """An endpoint that echoes, and captures all of its calls. `members`: more of its
+    configuration."""
     server.model("echo", EXAMPLES / "echo" / "python")
     capture = {
         "EnableCapture": True,
@@ -37,7 +40,8 @@ def capturing(server: Server, destination: Path, **more: Any) -> None:
         "DestinationS3Uri": destination.as_uri(),
         "CaptureOptions": [{"CaptureMode": "Input"}, {"CaptureMode": "Output"}],
     }
-    server.endpoint("echo", ModelName="echo", members={"DataCaptureConfig": capture | more})
+    made = {"DataCaptureConfig": capture | more} | (members or {})
+    server.endpoint("echo", ModelName="echo", members=made)
 
 
 #: Answers every fourth call with another number, and fails the one after it.
@@ -122,6 +126,34 @@ def test_calls_lie_as_lines_below_their_variant(tmp_path: Path, gateways: str) -
         runtime.invoke_endpoint(EndpointName="echo", ContentType="text/csv", Body=b"1,2")
         assert server.stop() == 0
     assert len(captured(out)) == 6
+
+
+@pytest.mark.parametrize("gateways", ["1", "2"])
+def test_of_an_asynchronous_call_what_the_model_got_and_answered_is_captured(
+    tmp_path: Path, gateways: str
+) -> None:
+    """Not where its input lies; a request that fails is not captured, as no such call is."""
+    out = tmp_path / "captured"
+    later = {"OutputConfig": {"S3OutputPath": (tmp_path / "answers").as_uri()}}
+    with served(tmp_path, PENSTOCK_LISTEN_GATEWAYS=gateways) as server:
+        capturing(server, out, members={"AsyncInferenceConfig": later})
+        runtime = server.client("sagemaker-runtime")
+        asked = {"EndpointName": "echo", "ContentType": "application/json"}
+        (tmp_path / "in.json").write_text("[2]")
+        inputs = [{"Body": b"no JSON"}, {"Body": b"[1]"}]
+        inputs.append({"InputLocation": (tmp_path / "in.json").as_uri()})
+        for number, given in enumerate(inputs):
+            runtime.invoke_endpoint_async(**asked, **given, InferenceId=f"call-{number}")
+        wait_until(lambda: len(captured(out)) == 2, "the lines")
+        found = sorted(captured(out), key=lambda one: one["eventMetadata"]["inferenceId"])
+        for number, one in enumerate(found, 1):
+            told = one["captureData"]
+            assert told["endpointInput"]["data"] == f"[{number}]"
+            assert json.loads(told["endpointOutput"]["data"]) == [number]
+            assert one["eventMetadata"]["inferenceId"] == f"call-{number}"
+        assert list(out.glob("echo/all/[0-9]*/[0-9]*/[0-9]*/[0-9]*/*.jsonl"))
+        assert server.stop() == 0
+    assert len(captured(out)) == 2
 
 
 def test_captured_calls_are_replayed_to_another_model(tmp_path: Path) -> None:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from penstock.api.sagemaker.async_inference import MEMBER as ASYNC_MEMBER
 from penstock.api.sagemaker.async_inference import check_prefix, check_prefix_writable
 from penstock.api.sagemaker.context import AsyncOutputs, invalid
-from penstock.core.deployment.deployment import CaptureSpec, DeploymentSpec
+from penstock.core.deployment.deployment import CaptureSpec
 
 MEMBER: Final = "DataCaptureConfig"
 #: CaptureMode -> (the request is captured, the answer is captured)
@@ -33,17 +32,8 @@ async def check_data_capture(config: Mapping[str, Any], outputs: AsyncOutputs | 
     spec = capture_spec(config)
     if spec is None or not spec.enabled:
         return
-    if config.get(ASYNC_MEMBER):
-        raise _asynchronous()
     if outputs is not None:
         await check_prefix_writable(MEMBER, spec.destination_uri, outputs)
-
-
-def check_fits(spec: DeploymentSpec) -> None:
-    """Checks a configuration with the capture that an endpoint keeps. Raises
-    ValidationException."""
-    if spec.asynchronous is not None and spec.capture is not None and spec.capture.enabled:
-        raise _asynchronous()
 
 
 def capture_spec(config: Mapping[str, Any]) -> CaptureSpec | None:
@@ -77,11 +67,3 @@ def capture_summary(spec: CaptureSpec) -> dict[str, Any]:
         "DestinationS3Uri": spec.destination_uri,
         "KmsKeyId": "",  # its shape requires it, and no key is taken
     }
-
-
-def _asynchronous() -> Exception:
-    return invalid(
-        "One or more endpoint features are not supported using this configuration."
-        f" {MEMBER}: calls of an endpoint with {ASYNC_MEMBER} are not captured here: their inputs"
-        " and answers are objects already."
-    )

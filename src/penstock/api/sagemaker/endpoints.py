@@ -23,7 +23,7 @@ from penstock.api.sagemaker.context import (
     require_in_service,
     summary,
 )
-from penstock.api.sagemaker.data_capture import capture_summary, check_fits
+from penstock.api.sagemaker.data_capture import capture_summary
 from penstock.api.sagemaker.deployments import deployment, metrics_config
 from penstock.api.sagemaker.variants import (
     SHADOWS,
@@ -136,7 +136,6 @@ async def update_endpoint(context: SagemakerContext, params: Members) -> Members
             for item in params.get("ExcludeRetainedVariantProperties") or []
         }
         spec = _retaining(spec, record.shown, excluded)
-        check_fits(spec)
     _check_components(record, spec)
     _check_targets(record, spec)
     config = _deployment_config(record, params)
