@@ -23,6 +23,9 @@ from pathlib import Path
 
 import pytest
 
+from penstock.config import ServerConfig
+from penstock.runtimes.container.settings import ContainerSettings
+
 _KIT = Path(__file__).parent
 _SERVERS = ("image_server.py", "multi_model_server.py", "bad_image_server.py")
 _LEFT_OUT = re.compile(
@@ -187,6 +190,12 @@ def containers_of(endpoint: str) -> list[str]:
     return sorted(
         name for name, value in containers().items() if value.partition("/")[0] == endpoint
     )
+
+
+def containers_of_server(state_dir: Path) -> list[str]:
+    """Other tests have some meanwhile, and a server that was killed may have left some."""
+    owner = ContainerSettings.from_config(ServerConfig(state_dir=state_dir)).owner
+    return sorted(name for name, value in containers("penstock.owner").items() if value == owner)
 
 
 def engine_says(*words: str) -> str:

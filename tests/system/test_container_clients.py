@@ -7,7 +7,7 @@ import io
 import tarfile
 
 import pytest
-from tests.kit.container_images import containers, engine, image
+from tests.kit.container_images import containers_of_server, engine, image
 from tests.kit.polling import wait_until
 from tests.system.test_clients import SCRIPTS
 from tests.system.test_clients_sagemaker_sdk import (
@@ -60,8 +60,7 @@ def test_v2_serves_an_image_in_each_of_its_ways(site: SdkSite, bucket: str) -> N
     assert told["row"]["body"] == "x"
     assert told["row"]["type"]["content-type"] == "application/json"
     assert told["named"] == ["b", "a"]
-    # Other files' tests have containers of their own meanwhile.
-    wait_until(lambda: not [of for of in containers().values() if "image-" in of], "none left", 60)
+    wait_until(lambda: not containers_of_server(site.server.state_dir), "nothing left", 60)
 
 
 def test_v3_serves_an_image_in_each_of_its_ways(site: SdkSite, bucket: str) -> None:
