@@ -36,6 +36,8 @@ CARRIED_OUT: Final = {
             ".CaptureContentTypeHeader": "which data is written as text",
         }.items()
     },
+    "CreateTransformJob.DataCaptureConfig": "a job's objects are listed, at a place that the server"
+    " may write to",
 }
 
 _BUCKET_KEY: Final = (
