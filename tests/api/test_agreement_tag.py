@@ -80,7 +80,7 @@ def test_a_component_is_held_to_what_its_own_tag_says_from_its_update_on() -> No
     ("changes", "copies", "asynchronous", "says"),
     [
         ({"batch": 0}, 2, False, "has RollingUpdatePolicy"),
-        ({"batch": 0, "base": "chat"}, 0, False, "answers of adapters are not compared"),
+        ({"base": "chat"}, 0, False, "without a copy of its base chat there are no answers"),
         ({}, 0, False, "raise CopyCount first"),
         ({}, 2, True, "answers of asynchronous endpoints"),
     ],

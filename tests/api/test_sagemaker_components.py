@@ -266,13 +266,7 @@ def test_an_adapter_is_updated_by_another_artifact_alone(plane: SagemakerPlane) 
     for more, told in (
         ({"RuntimeConfig": {"CopyCount": 2}}, "has no CopyCount of its own"),
         ({"Specification": SPECIFICATION}, "must name the same BaseInferenceComponentName"),
-        (
-            {"Specification": ADAPTER, "DeploymentConfig": {"RollingUpdatePolicy": {
-                "MaximumBatchSize": {"Type": "COPY_COUNT", "Value": 1},
-                "WaitIntervalInSeconds": 0}}},
-            "leave DeploymentConfig out",
-        ),
-    ):  # fmt: skip
+    ):
         status, message = change(**more)
         assert (status, told in message) == (400, True), message
     status, answer = plane.call(
@@ -285,6 +279,25 @@ def test_an_adapter_is_updated_by_another_artifact_alone(plane: SagemakerPlane) 
     other = ADAPTER | {"Container": {"ArtifactUrl": "s3://b/b.tar.gz"}}
     assert change(Specification=other)[0] == 200
     assert describe(plane, "lora")["Specification"] == other
+
+
+def test_an_adapter_is_rolled_out_by_parts_of_its_bases_copies(plane: SagemakerPlane) -> None:
+    assert create(plane, RuntimeConfig={"CopyCount": 5})[0] == 200
+    settle(plane)
+    assert lora(plane)[0] == 200
+    action = SetComponent("lora", "InService", 0, "any")
+    plane.store(Store.set_component, "shop", action, now=plane.clock.wall())
+    percent = {"Type": "CAPACITY_PERCENT", "Value": 40}
+    policy = {"MaximumBatchSize": percent, "WaitIntervalInSeconds": 30}
+    status, _ = plane.call(
+        "UpdateInferenceComponent",
+        InferenceComponentName="lora",
+        Specification=ADAPTER,
+        DeploymentConfig={"RollingUpdatePolicy": policy},
+    )
+    assert status == 200
+    target = plane.store(Store.describe_component, "lora").desired.target
+    assert (target.batch, target.batch_wait_s, target.base) == (2, 30.0, "chat")
 
 
 def test_a_base_is_deleted_after_its_adapters(plane: SagemakerPlane) -> None:

@@ -154,6 +154,42 @@ def test_an_update_of_an_adapter_and_one_of_its_base_lose_no_request(site: Adapt
     assert len(late) <= 3, "those that were under way, and no other"
 
 
+def test_an_adapter_is_held_to_the_answers_of_the_one_before(site: AdapterSite) -> None:
+    """Both are on the one copy of their base meanwhile, and no request is lost."""
+    expected = site.expected("first", "second")
+    write_adapter(site.folder / "same", FIRST)
+    arn = site.adapter("own", "first")["InferenceComponentArn"]
+    words = "text tolerance=0 disagree=0.1 errors=0.1 slower=0"
+    site.client.add_tags(ResourceArn=arn, Tags=[{"Key": "penstock:agreement", "Value": words}])
+
+    def update(artifact: str) -> dict[str, Any]:
+        site.client.update_inference_component(
+            InferenceComponentName="own",
+            Specification=site.specification(artifact),
+            DeploymentConfig={
+                "RollingUpdatePolicy": {
+                    "MaximumBatchSize": {"Type": "COPY_COUNT", "Value": 1},
+                    "WaitIntervalInSeconds": 3600,
+                }
+            },
+        )
+        return site.serves("own")
+
+    found: list[list[int]] = []
+    with Repeating(lambda: found.append(site.tokens("own")), threads=3):
+        back = update("second")
+        assert "answers disagree (sure to 99" in back["FailureReason"]
+        assert back["Specification"]["Container"]["ArtifactUrl"].endswith("/first")
+        taken = update("same")
+        assert "FailureReason" not in taken
+        assert taken["Specification"]["Container"]["ArtifactUrl"].endswith("/same")
+    told = site.server.get("/admin/endpoints/shop/rollout?component=own")
+    assert told["agreement"]["verdict"] == "as-good"
+    assert told["agreement"]["pairs"]["differ"] == 0
+    assert {str(one) for one in found} == {str(one) for one in expected.values()}
+    assert site.tokens("own") == expected["first"]
+
+
 def test_what_does_not_fit_fails_by_itself_and_its_neighbours_serve_on(site: AdapterSite) -> None:
     expected = site.expected("base", "first")
     site.adapter("first", "first")

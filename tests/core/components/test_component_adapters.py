@@ -33,6 +33,7 @@ from penstock.core.deployment.slot_retries import ReconcileSpec
 from penstock.core.endpoint import adapters
 from penstock.core.endpoint import component_life as life
 from penstock.core.endpoint.component_life import RolloutDecision
+from penstock.core.rollout.agreement import AgreementCounts, AgreementSpec
 
 SPEC = ReconcileSpec()
 
@@ -54,8 +55,11 @@ def decide(
     failures: tuple[SlotFailure, ...] = (),
     *,
     now: float = 0.0,
+    agreement: AgreementCounts | None = None,
 ) -> adapters.AdapterDecision:
-    return adapters.decide(adapter, bases, copies, failures, generation=1, now=now, spec=SPEC)
+    return adapters.decide(
+        adapter, bases, copies, failures, generation=1, now=now, spec=SPEC, agreement=agreement
+    )
 
 
 def load(
@@ -123,6 +127,69 @@ def test_a_new_artifact_comes_up_beside_the_old_one_on_every_copy() -> None:
     assert decision.retires == (
         DrainCopy("a", 11, "adapter-leaves"), DrainCopy("a", 12, "adapter-leaves"),
     )  # fmt: skip
+
+
+def rolling(**changes: object) -> ComponentSpec:
+    """A new artifact for one copy of the base after the other, with pauses of 30 s."""
+    policy = revision(2, batch=1, batch_wait_s=30.0)
+    target = replace(policy, base="chat", **changes)  # type: ignore[arg-type]
+    return replace(lora(UPDATING), target=target)
+
+
+def held(decision: adapters.AdapterDecision) -> list[int]:
+    return sorted(one.copy for one in decision.kept)
+
+
+def test_with_a_rolling_policy_it_comes_to_one_copy_of_its_base_after_the_other() -> None:
+    bases = (copy(1), copy(2, 1), copy(3, 2))
+    old = on(1, 11), on(2, 12), on(3, 13)
+    begun = decide(rolling(), bases, old)
+    assert (begun.loads, held(begun)) == ((load(1, of="lora/2"),), [11, 12, 13])
+    new = on(1, 14, of="lora/2")
+    paused = decide(rolling(), bases, (*old, new), now=29.0)
+    assert paused.loads == ()
+    assert paused.retires == (DrainCopy("a", 11, "adapter-leaves"),)
+    assert (held(paused), paused.rollout.next_deadline) == ([12, 13, 14], 30.0)
+    second = decide(rolling(), bases, (*old[1:], new), now=30.0)
+    assert second.loads == (load(2, of="lora/2"),)
+    # The one on the copy of the base that has no new one yet stays, whichever is ready first.
+    ahead = on(3, 15, of="lora/2")
+    assert held(decide(rolling(), bases, (*old[1:], new, ahead), now=30.0)) == [12, 14, 15]
+    all_new = (new, ahead, on(2, 16, of="lora/2"))
+    assert not decide(rolling(), bases, all_new, now=29.0).rollout.complete
+    assert decide(rolling(), bases, all_new, now=30.0).rollout.complete
+
+
+def test_on_its_way_back_the_former_one_comes_again_where_it_has_left() -> None:
+    bases = (copy(1), copy(2, 1))
+    both = on(1, 13, of="lora/2"), on(2, 12)
+    back = replace(
+        rolling(),
+        active=rolling().target,
+        target=replace(revision(1), base="chat", goes_back="worse"),
+    )
+    decision = decide(back, bases, both)
+    assert (decision.loads, held(decision)) == ((load(1, of="lora/1"),), [12, 13])
+    assert decide(back, bases, (*both, on(1, 14))).rollout.complete
+
+
+def test_until_its_answers_are_sure_both_are_on_the_last_copy_of_its_base() -> None:
+    compared = rolling(agreement=AgreementSpec(slower_max=0.0), rollout=7)
+    base, both = (copy(1),), (on(1, 11), on(1, 12, of="lora/2"))
+    unsure = decide(compared, base, both, now=9000.0, agreement=AgreementCounts(agree=10))
+    assert (held(unsure), unsure.rollout.complete) == ([11, 12], False)
+    # One that was lost comes again, to be compared with.
+    alone = decide(compared, base, both[1:], now=9000.0, agreement=AgreementCounts(agree=10))
+    assert alone.loads == (load(1, of="lora/1"),)
+    sure = decide(compared, base, both, agreement=AgreementCounts(agree=2000))
+    assert sure.rollout.complete
+
+
+def test_a_former_one_that_was_lost_comes_again_while_the_new_one_is_on_its_way() -> None:
+    """It takes no room, and the new one may not fit."""
+    coming = on(1, 12, of="lora/2", phase=LOADING)
+    decision = decide(lora(UPDATING, target=True), (copy(1),), (coming,))
+    assert decision.loads == (load(1, of="lora/1"),)
 
 
 @pytest.mark.parametrize("status", [DELETING, FAILED])

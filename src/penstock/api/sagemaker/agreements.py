@@ -69,7 +69,7 @@ def agreeing_revision(
         revision: with its rollout.
         tags: of the component.
         endpoint: that it is on.
-        copies: that the component should have.
+        copies: that the component should have; of an adapter: its base.
         wall: s.
 
     Raises ValidationException.
@@ -77,18 +77,16 @@ def agreeing_revision(
     if TAG not in tags:
         return revision
     spec = _said(tags[TAG])
-    if revision.base:
-        raise _invalid(
-            "answers of adapters are not compared, as they are replaced on all copies of their base"
-            " at once. Delete the tag."
-        )
     if not revision.batch:
         raise _invalid(
             "answers can be compared while two revisions serve: update with a DeploymentConfig that"
             " has RollingUpdatePolicy."
         )
     if not copies:
-        raise _invalid("without a copy there are no answers to compare: raise CopyCount first.")
+        whose = f" of its base {revision.base}" if revision.base else ""
+        raise _invalid(
+            f"without a copy{whose} there are no answers to compare: raise CopyCount first."
+        )
     if endpoint.asynchronous is not None:
         raise _invalid("answers of asynchronous endpoints are not compared.")
     return replace(revision, agreement=spec, rollout=int(wall * 1000))

@@ -311,16 +311,16 @@ async def update_inference_component(context: SagemakerContext, params: Members)
     copies = (params.get("RuntimeConfig") or {}).get("CopyCount")
     if record.desired.base and copies is not None:
         raise _without_copies(record.arn)
-    if record.desired.base and params.get("DeploymentConfig"):
-        raise invalid(
-            "An adapter is replaced on all copies of its base at once: leave DeploymentConfig out."
-        )
     given = {key: params[key] for key in ("Specification", "Specifications") if params.get(key)}
     if copies is None and not given:
         raise invalid("Give Specification, RuntimeConfig, or both.")
     kept = {key: value for key, value in record.request.items() if key != "DeploymentConfig"}
     revision = None
-    wanted = record.desired.copies if copies is None else copies
+    wanted = copies
+    if wanted is None:  # an adapter is on all copies of its base
+        base = record.desired.base
+        counted = await context.call(Store.describe_component, base) if base else record
+        wanted = counted.desired.copies
     deployed = await rolling(context, params.get("DeploymentConfig") or {}, wanted)
     if given:
         endpoint = await context.call(Store.describe_endpoint, record.endpoint)

@@ -5,6 +5,8 @@ serving copy of its base, and this presence is called a copy of the adapter. The
 copy is its slot, so a new copy of the base is a new slot. An adapter is
 
     loaded            into each serving copy of the base, in each of its current revisions
+    replaced          on all copies of its base at once, or with RollingUpdatePolicy on some after
+                      others: these count as a component's own copies do (`component_life.roll_out`)
     unloaded first    before a copy of its base that leaves is unloaded: its streams end as well
     gone at once      with a copy of its base that is gone
     not tried again   on the same copy once it is known not to fit
@@ -35,8 +37,9 @@ from penstock.core.deployment.endpoint_state import (
     UnloadCopy,
 )
 from penstock.core.deployment.slot_retries import ReconcileSpec, earliest
-from penstock.core.endpoint.component_life import RolloutDecision
+from penstock.core.endpoint.component_life import RolloutDecision, roll_out
 from penstock.core.endpoint.endings import retire_copy
+from penstock.core.rollout.agreement import AgreementCounts
 
 _SERVES = (READY, LOST)
 
@@ -59,6 +62,7 @@ def decide(
     generation: int,
     now: float,
     spec: ReconcileSpec,
+    agreement: AgreementCounts | None = None,
 ) -> AdapterDecision:
     """One adapter on the copies of its base.
 
@@ -70,22 +74,25 @@ def decide(
         generation: the generation to decide about.
         now: seconds.
         spec: times and bounds.
+        agreement: what comparisons of the answers of both of its revisions found so far.
     """
-    ends = adapter.status in (FAILED, DELETING)
-    names = [] if ends else [copies_name(adapter.name, one.number) for one in adapter.revisions()]
     hosts = {one.copy: one for one in bases if one.phase in _SERVES}
     there = {(one.component, one.base_copy): one for one in copies}
     failed = {(one.component, one.ordinal): one for one in failures if one.generation == generation}
+    on_hosts = [one for one in there.values() if one.base_copy in hosts]
+    rollout = roll_out(replace(adapter, copies=len(hosts)), on_hosts, now=now, agreement=agreement)
+    places = _places(adapter, rollout, sorted(hosts), there)
     kept = [
         one
         for (name, base), one in there.items()
-        if name in names and base in hosts and one.phase in THERE
+        if base in places.get(name, ()) and one.phase in THERE
     ]
     staying = {one.copy for one in kept}
     loads: list[LoadCopy] = []
-    deadline: float | None = None
-    for name in names:
-        for number, host in sorted(hosts.items()):
+    deadline = rollout.next_deadline
+    for name, numbers in places.items():
+        for number in numbers:
+            host = hosts[number]
             if (name, number) in there or host.phase != READY:
                 continue
             failure = failed.get((name, number))
@@ -98,6 +105,7 @@ def decide(
             reason = "base-ready" if failure is None else "replace-failed"
             loads.append(LoadCopy(host.instance_id, name, generation, number, reason, number))
     known = {one.copy for one in bases}
+    comes = bool(bases) and not hosts  # its base has no serving copy yet
     return AdapterDecision(
         tuple(kept),
         tuple(loads),
@@ -109,21 +117,41 @@ def decide(
                 one, "adapter-leaves" if one.base_copy in known else "base-leaves"
             )
         ),
-        RolloutDecision((), _is_everywhere(names, bases, hosts, there), deadline),
+        replace(rollout, complete=rollout.complete and not comes, next_deadline=deadline),
     )
 
 
-def _is_everywhere(
-    names: Sequence[str],
-    bases: Collection[CopyObserved],
-    hosts: Mapping[int, CopyObserved],
+def _places(
+    adapter: ComponentSpec,
+    rollout: RolloutDecision,
+    hosts: Sequence[int],
     there: Mapping[tuple[str, int], CopyObserved],
-) -> bool:
-    """Whether the newest revision answers on every serving copy of its base, if any."""
-    if not names or (bases and not hosts):
-        return False
-    found = (there.get((names[-1], number)) for number in hosts)
-    return all(one is not None and one.phase == READY for one in found)
+) -> dict[str, tuple[int, ...]]:
+    """Name of each revision's copies -> the copies of the base that should have it, in order.
+
+    The newest one stays where it is. The former one leaves first where the newest one is ready, so
+    that each copy of the base has one that answers.
+
+    Args:
+        adapter: the specification.
+        rollout: how many there should be of each.
+        hosts: serving copies of its base, in order.
+        there: (name, copy of the base) -> a copy of the adapter.
+    """
+    if adapter.status in (FAILED, DELETING):
+        return {}
+    *former, newest = rollout.specs
+
+    def phase(number: int) -> str:
+        found = there.get((newest.name, number))
+        return "" if found is None else found.phase
+
+    new = sorted(hosts, key=lambda number: phase(number) not in THERE)[: newest.copies]
+    places = {newest.name: tuple(sorted(new))}
+    for one in former:
+        last = sorted(hosts, key=lambda number: (number in new, phase(number) == READY))
+        places = {one.name: tuple(sorted(last[: one.copies])), **places}
+    return places
 
 
 def without_base(

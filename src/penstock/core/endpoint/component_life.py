@@ -21,8 +21,9 @@ How many copies of each revision there should be (`roll_out`): without a batch s
 the new revision start beside the old ones, which serve until every new one is ready. With a batch
 size, copies are replaced batch by batch: a batch of new copies starts, the same number of old ones
 ends, and the next batch begins after a pause. Both need spare room: no old copy ends before a new
-one is ready. An old copy that ends by itself in the meantime is not replaced. The two modes are
-those of SageMaker's UpdateInferenceComponent without and with RollingUpdatePolicy.
+one is ready. An old copy that ends by itself in the meantime is not replaced, unless it is an
+adapter's, which takes no room. The two modes are those of SageMaker's UpdateInferenceComponent
+without and with RollingUpdatePolicy.
 
 A revision that is held to an agreement (`core/rollout/agreement.py`) needs the former one beside it
 until its answers are surely as good: the last batch waits until then, or, where there is only one,
@@ -122,7 +123,9 @@ def roll_out(
         begun = sum(one.component == named and one.phase in THERE for one in mine)
         since = sorted(now if one.since is None else one.since for one in ready)
         part = _batches(newest, component.copies, begun, since, verdict, now)
-    old = part.old if _needs_former(newest, verdict) else min(part.old, there)
+    free = bool(component.base) and not newest.goes_back
+    replaced = free or _needs_former(newest, verdict)
+    old = part.old if replaced else min(part.old, there)
     return RolloutDecision(
         (
             copies_spec(component, component.active, max(old, 0)),

@@ -257,6 +257,7 @@ class _GenerationTurn:
             generation=generation,
             now=self._now,
             spec=self._spec,
+            agreement=self._observed.component_agreements.get(adapter.name),
         )
         if adapter.variant in held.copies:
             held.copies[adapter.variant] += decision.kept
