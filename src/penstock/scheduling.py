@@ -43,10 +43,12 @@ def children_compute() -> Iterator[None]:
 
 
 def give_a_tenth(leader: int) -> None:
-    """A process of ours, which leads a session and has just begun, gets a tenth of a core that
-    others want. Where the kernel makes a group of each session, its weight counts among them."""
-    with contextlib.suppress(OSError):
-        os.setpriority(os.PRIO_PROCESS, leader, 10)
+    """A process of ours, which leads a session, gets a tenth of a core that others want, and so do
+    the threads and processes that it starts later. Where the kernel makes a group of each session,
+    its weight counts among them."""
+    for thread in Path(f"/proc/{leader}/task").glob("*"):
+        with contextlib.suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, int(thread.name), 10)
     with contextlib.suppress(OSError):
         Path(f"/proc/{leader}/autogroup").write_text("10")
 

@@ -48,6 +48,7 @@ class NodeSite:
             "authority": self.authority.certificate,
             "cache_dir": str(self.folder / "node-cache"),
             "instance_type": asdict(kind),
+            "shadow": False,
             "guest": False,
             "cores_max": 0,
             "settings": {"work_dir": "/nowhere/on/this/machine", **settings},

@@ -38,6 +38,26 @@ def group_of(pid: int) -> str:
     return group.read_text().partition(" ")[2].strip() if group.exists() else ""
 
 
+@pytest.mark.parametrize("spare", [False, True])
+def test_a_shadow_gets_a_tenth_of_a_core_that_others_want(
+    tmp_path: Path, run: Run, *, spare: bool
+) -> None:
+    """All of its threads, also where its process stood ready before."""
+
+    async def test() -> None:
+        async with fleet_of(tmp_path, *([] if spare else ["--worker"])) as fleet:
+            if spare:
+                fleet.keep_warm(1, [])
+                await until(lambda: any(one.ready for one in fleet.spares()), "a spare")
+            handle = await fleet.start(replace(spec_of(tmp_path), shadow=True))
+            assert handle.pid is not None
+            threads = policies_below(handle.pid)
+            assert {os.getpriority(os.PRIO_PROCESS, one) for one in threads} == {10}
+            assert group_of(handle.pid) in ("", "nice 10")
+
+    run(test)
+
+
 @pytest.mark.skipif(not hasattr(os, "SCHED_IDLE"), reason="the kernel has no such policy")
 def test_a_guest_and_all_that_it_starts_take_only_what_others_leave(
     tmp_path: Path, run: Run

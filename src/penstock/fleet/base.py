@@ -36,6 +36,7 @@ class InstanceSpec:
     cache_dir: Path  #: artifacts and compiled blobs, shared by the instances of a machine
     #: "tls:host:0"; empty: an address of the fleet's choice that only this machine reaches
     listen: str = ""
+    shadow: bool = False  #: no caller waits for its answers: others go before it
     guest: bool = False  #: the instance takes only what nobody else on the machine wants
     cores_max: int = 0  #: how many cores of the machine a guest may use; 0 = all
     settings: dict[str, object] = field(

@@ -99,6 +99,8 @@ class LocalFleet:
             child.become_guest()
         elif child is None:
             child = self._spawn(spec.log_path, spec.instance_id, self._command)
+        if spec.shadow:
+            scheduling.give_a_tenth(child.process.pid)
         child.devices = self._free_devices(spec)
         self._children[spec.instance_id] = child
         if self._logs_task is None:

@@ -146,6 +146,7 @@ class InstanceNode:
             instance_type=InstanceType(resources=resources, **kind),
             log_path=self._log_path,
             cache_dir=Path(cache_dir),
+            shadow=bool(wanted["shadow"]),
             guest=bool(wanted["guest"]),
             cores_max=int(wanted["cores_max"]),
             listen=f"tls:[{self._host}]:0" if ":" in self._host else f"tls:{self._host}:0",

@@ -50,6 +50,7 @@ class InstanceEntry:
     connect_s: float = 0.0  #: from then until requests could be sent
     held_copies: bool = False  #: a copy was placed on it, which is what it was started for
     leaving: bool = False  #: it is to be removed, while copies on it still serve
+    shadow: bool = False  #: of a shadow variant
     guest: bool = False  #: it takes only what other instances leave free
     cores_max: int = 0  #: of a guest; 0 = any number
 

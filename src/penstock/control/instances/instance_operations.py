@@ -178,6 +178,7 @@ class InstanceOperations:
                     instance_type=entry.kind,
                     log_path=self.log_path(ledger, entry),
                     cache_dir=self._settings.cache_dir,
+                    shadow=entry.shadow,
                     guest=entry.guest,
                     cores_max=entry.cores_max,
                     settings=settings,

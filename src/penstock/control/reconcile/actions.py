@@ -109,6 +109,7 @@ class Actions:
             kind=kind,
             phase=STARTING,
             since=None,
+            shadow=variant in ledger.deployment(action.generation).shadows,
             guest=variant.guest,
             cores_max=variant.cores_max,
         )

@@ -107,6 +107,7 @@ class Starting:
             "authority": self._authority.certificate,
             "cache_dir": self._cache_dir,
             "instance_type": asdict(spec.instance_type),
+            "shadow": spec.shadow,
             "guest": spec.guest,
             "cores_max": spec.cores_max,
             "settings": await asyncio.to_thread(_with_certificate, spec.settings),
