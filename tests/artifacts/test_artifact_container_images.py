@@ -5,6 +5,7 @@ The engine here is a program that knows one image; real ones are in tests/system
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,13 +14,16 @@ from penstock.artifacts.cache.cache import ArtifactCache
 from penstock.artifacts.detection.images import image_here
 from penstock.artifacts.prepare import prepare
 from penstock.artifacts.sources.source import ArtifactSettings, ArtifactSource
-from penstock.errors import CallerError
+from penstock.errors import CallerError, NotNowError
+from penstock.runtimes.container import engine
 from penstock.runtimes.container.settings import ContainerSettings
 
 HERE = "team/pytorch-inference:mine"
 ABOUT = '{"version":{"Version":"9.9"},"host":{"cgroupControllers":["memory","pids"]}}'
+SILENT = "team/slow"
 ENGINE = f"""#!/bin/sh
 case "$*" in
+  *"image inspect"*{SILENT}) exec sleep 60 ;;
   *"image inspect"*{HERE}) echo sha-of-it / ;;
   *"image inspect"*elsewhere) echo sha-of-that linux/s390x ;;
   *"image inspect"*) echo "image not known" >&2; exit 125 ;;
@@ -53,6 +57,23 @@ def test_one_that_is_made_for_another_machine_is_refused(containers: ContainerSe
     with pytest.raises(CallerError, match="made for linux/s390x, and this machine is") as refused:
         image_here("team/elsewhere", {}, containers)
     assert refused.value.code == "image-platform"
+
+
+def test_of_an_engine_that_does_not_answer_nobody_knows_what_it_has(
+    containers: ContainerSettings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Its image would be taken for one that is not here, which is final; this is tried again."""
+    monkeypatch.setattr(engine, "ANSWER_S_MAX", 0.2)
+    with pytest.raises(NotNowError, match=r"did not answer within 0\.2 s") as asked:
+        image_here(SILENT, {}, containers)
+    assert asked.value.code == "engine-silent"
+    monkeypatch.setattr(engine, "_LOOK_S_MAX", 0.2)
+    program = tmp_path / "bin" / "podman"
+    program.write_text(ENGINE.replace("info*) ", "info*) exec sleep 60; "))
+    source = ArtifactSource(uri="", image="docker.io/team/any")
+    settings = ArtifactSettings(containers=replace(containers, pull=("docker.io/*",)))
+    with pytest.raises(NotNowError, match=r"podman: it did not answer within 0\.2 s"):
+        prepare(source, ArtifactCache(tmp_path / "cache"), settings)
 
 
 def test_a_mapped_command_a_runtime_and_the_setting_go_before_the_engine(

@@ -17,8 +17,9 @@ from penstock.artifacts.detection.images import image_hint
 from penstock.artifacts.files.budget import Budget
 from penstock.artifacts.sources.source import ArtifactSettings, ArtifactSource
 from penstock.clock import Clock
+from penstock.core.machine.containers import NONE_ANSWERS
 from penstock.core.machine.images import may_pull, route_of
-from penstock.runtimes.container.engine import decide, find_image
+from penstock.runtimes.container.engine import decide, find_image, silent
 from penstock.runtimes.container.images import pull
 
 
@@ -37,7 +38,8 @@ def bring_image(
     log: Callable[[str], None],
 ) -> None:
     """Returns once the image is here, or is not to be brought. Raises CallerError
-    (`image-not-pulled`), and NotNowError where nobody waits any more."""
+    (`image-not-pulled`), and NotNowError where the engine does not answer (`engine-silent`) or
+    nobody waits any more."""
     image, containers = source.image, settings.containers
     if not may_pull(image, containers.pull).allowed:
         return
@@ -45,7 +47,10 @@ def bring_image(
         return
     if find_image(containers, source.image_id or image) is not None:
         return
-    program = shutil.which(decide(containers).engine)
+    engine = decide(containers)
+    if engine.reason == NONE_ANSWERS:
+        raise silent(engine.words)
+    program = shutil.which(engine.engine)
     if program is None:
         return
     seconds_max = min(source.seconds_max or settings.seconds_max, settings.seconds_max)

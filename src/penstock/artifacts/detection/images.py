@@ -97,7 +97,8 @@ def image_here(
     """As `image_hint`, on a machine whose container engine may have the image. Blocks.
 
     `image_id`: of the image that is meant, whatever has its name now. Raises CallerError
-    (`image-changed`) where it is not here, and (`image-platform`) where this machine can't run it.
+    (`image-changed`) where it is not here, and (`image-platform`) where this machine can't run it;
+    NotNowError (`engine-silent`).
     """
     hint = image_hint(image, image_commands)
     if not image or hint.kind == "process" or image.startswith(_LOCAL):

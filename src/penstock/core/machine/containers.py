@@ -17,6 +17,9 @@ OFF: Final = "off"
 ENGINES: Final = ("podman", "docker")
 CHOICES: Final = (AUTO, *ENGINES, OFF)
 
+#: Reason of an `EngineDecision`.
+NONE_ANSWERS: Final = "none-answers"
+
 #: What must be limited for every container, by the kernel's names of its controllers.
 LIMITS: Final = ("memory", "pids")
 
@@ -46,6 +49,7 @@ class EngineObserved:
     name: str
     version: str = ""
     fault: str = ""  #: why it can't be used; "" = it can
+    silent: bool = False  #: the fault is that it did not answer in time
 
     @property
     def words(self) -> str:
@@ -54,8 +58,8 @@ class EngineObserved:
 
 @dataclass(frozen=True, slots=True)
 class EngineDecision:
-    """`engine`: its name; "" = images are not run. `reason`: chosen | switched-off | none-usable |
-    none-installed."""
+    """`engine`: its name; "" = images are not run. `reason`: chosen | switched-off | none-answers
+    (one may, later) | none-usable | none-installed."""
 
     engine: str
     reason: str
@@ -92,7 +96,8 @@ def choose_engine(choice: str, seen: Sequence[EngineObserved]) -> EngineDecision
             return EngineDecision(each.name, "chosen", words)
     if seen:
         faults = "; ".join(each.words for each in seen)
-        return EngineDecision("", "none-usable", f"images are not run: {faults}")
+        reason = NONE_ANSWERS if any(each.silent for each in seen) else "none-usable"
+        return EngineDecision("", reason, f"images are not run: {faults}")
     sought = " or ".join(candidates(choice))
     return EngineDecision("", "none-installed", f"images are not run: there is no {sought} here")
 

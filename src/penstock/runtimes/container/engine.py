@@ -28,6 +28,7 @@ from penstock.core.machine.containers import (
     left_behind,
 )
 from penstock.core.machine.images import resolved, wrong_platform
+from penstock.errors import NotNowError
 from penstock.runtimes.container.settings import ContainerSettings
 
 OWNER: Final = "penstock.owner"  #: label: the server, as `ContainerSettings.owner`
@@ -58,6 +59,7 @@ class Image:
 class _EngineAnswer:
     text: str
     fault: str = ""  #: why the answer is none, or not whole
+    silent: bool = False  #: it gave none in time: another time it may
 
 
 def decide(settings: ContainerSettings) -> EngineDecision:
@@ -71,7 +73,7 @@ def look_at(program: str) -> EngineObserved:
     name = Path(program).name
     answer = _ask([program, "info", "--format", "{{json .}}"], s_max=_LOOK_S_MAX)
     if answer.fault:
-        return EngineObserved(name, fault=answer.fault)
+        return EngineObserved(name, fault=answer.fault, silent=answer.silent)
     try:
         told = orjson.loads(answer.text)
         if name == "podman":
@@ -87,7 +89,7 @@ def look_at(program: str) -> EngineObserved:
 
 def find_image(settings: ContainerSettings, image: str) -> Image | None:
     """The image in the first engine that has it. Nothing is pulled. Where no engine is installed,
-    this costs a look at the PATH."""
+    this costs a look at the PATH. Raises NotNowError (`engine-silent`)."""
     for name in candidates(settings.engine):
         program = shutil.which(name)
         if program is None or image.startswith("-"):
@@ -99,13 +101,26 @@ def find_image(settings: ContainerSettings, image: str) -> Image | None:
 
 
 def find_in(program: str, image: str) -> Image | None:
-    """The image in this engine."""
+    """The image in this engine. Raises NotNowError (`engine-silent`): who gets no answer does not
+    know that there is no such image."""
     form = "{{.Id}} {{.Os}}/{{.Architecture}}{{range .RepoDigests}} {{.}}{{end}}"
-    found = _ask([program, "image", "inspect", "--format", form, image])
+    found = _ask([program, "image", "inspect", "--format", form, image], s_max=ANSWER_S_MAX)
+    if found.silent:
+        raise silent(f"{program}: {found.fault}")
     if not found.text or found.fault:
         return None
     image_id, platform, *digests = found.text.split()
     return Image(program, image_id, resolved(image, image_id, digests), platform)
+
+
+def silent(words: str) -> NotNowError:
+    """The error for an engine that may know more another time. `words`: which, and what it did."""
+    return NotNowError(
+        "engine-silent",
+        f"the container engine can't be asked for images now ({words})",
+        hint="If it stays so, see whether `podman ps` or `docker ps` answers: a client that was"
+        " killed may hold Podman's lock, and `podman system renumber` makes its locks anew.",
+    )
 
 
 def why_not_run(image: Image) -> str:
@@ -195,7 +210,7 @@ def _ask(argv: Sequence[str], *, s_max: float = ANSWER_S_MAX) -> _EngineAnswer:
             argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=s_max, check=False
         )
     except subprocess.TimeoutExpired:
-        return _EngineAnswer("", f"it did not answer within {s_max:g} s")
+        return _EngineAnswer("", f"it did not answer within {s_max:g} s", silent=True)
     except OSError as error:
         return _EngineAnswer("", error.strerror or str(error))
     text, fault = done.stdout.decode("utf-8", "replace").strip(), ""
