@@ -83,6 +83,13 @@ class PostgresServer:
     def go_on(self) -> None:
         self.signal(signal.SIGCONT)
 
+    def kill(self) -> None:
+        """As a power failure ends it, but for what the kernel has not written yet."""
+        assert self.process is not None
+        self.signal(signal.SIGKILL)
+        self.process.wait(READY_S)
+        (self.data / "postmaster.pid").unlink()  # it says that it is ready
+
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
         """Nobody can become the leader; who leads keeps the lead."""

@@ -1,5 +1,5 @@
-"""Rollouts in whose middle the server, an instance or a worker is killed: each ends at the new
-model or at the old one, and each call of unmodified boto3 is answered by one of them.
+"""Rollouts in whose middle the server, an instance, a worker or the database is killed: each ends
+at the new model or at the old one, and each call of unmodified boto3 is answered by one of them.
 
 `KILLS=100` is the whole of it.
 """
@@ -12,6 +12,7 @@ import random
 import signal
 import uuid
 from collections import Counter
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from typing import Any
 import pytest
 from botocore.config import Config
 from tests.kit.polling import wait_until
+from tests.kit.postgres import PostgresServer
 from tests.kit.processes import runs
 from tests.kit.python_models import python_model
 from tests.kit.repeating import Repeating
@@ -28,6 +30,7 @@ from penstock.runtimes.workers.memory import tree_pids
 
 KILLS = int(os.environ.get("KILLS", "4"))
 VICTIMS = ("server", "new instance", "old instance", "worker")
+STORES = {"sqlite": VICTIMS, "postgresql": ("database", *VICTIMS)}
 MODELS = ("blue", "green")
 #: Retries last longer than the server takes to come back: some seconds, on a slow machine 30.
 RETRIES = Config(retries={"max_attempts": 16, "mode": "standard"}, read_timeout=60)
@@ -80,9 +83,12 @@ def policy(chance: random.Random) -> dict[str, Any]:
 
 
 class RolloutNemesis:
-    def __init__(self, server: Server, chance: random.Random) -> None:
+    def __init__(
+        self, server: Server, chance: random.Random, database: PostgresServer | None
+    ) -> None:
         self.killed: Counter[str] = Counter()
         self._server = server
+        self._database = database
         self._chance = chance
 
     def strike(self, victim: str) -> None:
@@ -91,6 +97,10 @@ class RolloutNemesis:
         if victim == "server":
             self._server.kill()
             self._server.start()
+        elif victim == "database":
+            assert self._database is not None
+            self._database.kill()
+            self._database.start()
         else:
             self._kill_process(victim)
         self.killed[victim] += 1
@@ -123,24 +133,41 @@ class RolloutNemesis:
         wait_until(lambda: not runs(pid), f"the end of {pid}", 30)
 
 
-def test_each_rollout_ends_at_one_model_whoever_is_killed(tmp_path: Path) -> None:
+@pytest.fixture(params=STORES)
+def database(request: pytest.FixtureRequest) -> Iterator[PostgresServer | None]:
+    """Of the server; None: a file of its own."""
+    if request.param == "sqlite":
+        yield None
+        return
+    made = PostgresServer()
+    try:
+        yield made.start()
+    finally:
+        made.remove()
+
+
+def test_each_rollout_ends_at_one_model_whoever_is_killed(
+    tmp_path: Path, database: PostgresServer | None
+) -> None:
     chance = random.Random(7)
     ends: Counter[str] = Counter()
-    with up(tmp_path) as server:
+    victims = STORES["sqlite" if database is None else "postgresql"]
+    flags = () if database is None else ("--database", database.url)
+    with up(tmp_path, *flags) as server:
         for name in MODELS:
             python_model(tmp_path / name, MODEL.replace("NAME", name))
             server.prepare(name, tmp_path / name)
         client = server.client("sagemaker")
         client.create_endpoint(EndpointName="shop", EndpointConfigName=MODELS[0])
         serving = server.wait_in_service("shop")["EndpointConfigName"]
-        nemesis = RolloutNemesis(server, chance)
+        nemesis = RolloutNemesis(server, chance, database)
         with ShopCallers(server) as callers:
             for number in range(KILLS):
                 wanted = MODELS[1 - MODELS.index(serving)]
                 client.update_endpoint(
                     EndpointName="shop", EndpointConfigName=wanted, DeploymentConfig=policy(chance)
                 )
-                nemesis.strike(VICTIMS[number % len(VICTIMS)])
+                nemesis.strike(victims[number % len(victims)])
                 wait_until(lambda: not nemesis.under_way(), "the rollout's end", 120)
                 serving = server.wait_in_service("shop")["EndpointConfigName"]
                 ends["new" if serving == wanted else "old"] += 1
