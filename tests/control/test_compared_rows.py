@@ -88,6 +88,6 @@ def test_an_endpoint_that_is_deleted_takes_all_along(shop: Store) -> None:
     shop.finish_delete("shop")
     shop.put_compared([OWN, CHAT])
     create_component(shop, endpoint="other")
-    shop.put_compared([CHAT])  # the component of this name is on another endpoint
     endpoint(shop)
+    shop.put_compared([CHAT])  # the component of this name is on another endpoint now
     assert shop.all_compared() == [other]

@@ -130,13 +130,17 @@ def test_a_process_that_leads_again_counts_nothing_twice() -> None:
     assert found(known) == AgreementCounts(agree=11)
 
 
-def test_pairs_stay_counted_when_their_variant_leaves_the_registry() -> None:
+def test_pairs_stay_counted_when_a_variant_leaves_the_registry() -> None:
     registry = Registry(agree=5)
     known = Agreements(registry.compared)
     assert found(known) == AgreementCounts(agree=5)
-    registry.counts = {}
+    registry.counts = {"agree": 2}  # those of the other variant
     assert found(known) == AgreementCounts(agree=5)
-    registry.counts = {"agree": 2}
+    registry.counts = {"agree": 3}
+    assert found(known) == AgreementCounts(agree=6)
+    registry.counts = {}
+    assert found(known) == AgreementCounts(agree=6)
+    registry.counts = {"agree": 1}
     assert found(known) == AgreementCounts(agree=7)
 
 
