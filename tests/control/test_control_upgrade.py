@@ -105,6 +105,9 @@ def test_every_older_database_comes_to_the_tables_of_a_new_one(
         assert key.grant == Grant("invoke", frozenset({"shop"}))
     if version > 2:
         assert [one.name for one in store.list_components(ListQuery()).items] == ["Chat"]
+    if version > 7:
+        assert [one.incoming for one in store.describe_endpoint("many").targets] == ["b-2"]
+    assert store.all_compared() == []
     store.close()
     Store(tmp_path / "new").close()
     assert described(tmp_path / "old") == described(tmp_path / "new")

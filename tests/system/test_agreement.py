@@ -3,8 +3,10 @@ and the answers decide."""
 
 from __future__ import annotations
 
+import json
+import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -113,6 +115,40 @@ def test_errors_of_the_new_model_alone_send_it_back(empty_server: Server, tmp_pa
     pairs = story(empty_server)["agreement"]["pairs"]
     assert pairs["new_failed"] > pairs["old_failed"]
     assert pairs["both_failed"] > 0, "what both fail is nobody's fault"
+
+
+def agreeing(server: Server) -> int:
+    agreement = story(server)["agreement"]
+    return agreement["pairs"]["agree"] if agreement else 0
+
+
+def on_record(server: Server) -> int:
+    """Pairs that agree, as the database has them."""
+    with closing(sqlite3.connect(server.state_dir / "penstock.db")) as database:
+        found = database.execute("SELECT counts FROM compared_pairs").fetchall()
+    return sum(json.loads(counts).get("agree", 0) for (counts,) in found)
+
+
+def test_what_was_compared_before_a_kill_counts_after_it(
+    empty_server: Server, tmp_path: Path
+) -> None:
+    """Bounds that take more pairs than a test has, so an operator ends it."""
+    with shop(empty_server, tmp_path, old=(0.0, 0), new=(0.001, 0)) as client:
+        update(client, "new", "scores disagree=0.0001 errors=0.0001 slower=0 confidence=0.999999")
+        wait_until(lambda: on_record(empty_server) > 50, "pairs on record", 60)
+    empty_server.kill()
+    kept = on_record(empty_server)
+    empty_server.start()
+    assert agreeing(empty_server) >= kept
+    with Load(empty_server.port, "/endpoints/shop/invocations", workers=2):
+        wait_until(lambda: agreeing(empty_server) > kept + 50, "more pairs", 60)
+    assert order(empty_server, "abort") == 200
+    assert settled(client)["EndpointConfigName"] == "old"
+    wait_until(lambda: on_record(empty_server) == agreeing(empty_server), "the last save", 30)
+    found = agreeing(empty_server)
+    empty_server.kill()
+    empty_server.start()
+    assert agreeing(empty_server) == found, "of the latest rollout, though it is over"
 
 
 ADDS = """

@@ -311,8 +311,8 @@ class ControlPlane:
         self, endpoint: str, component: str = "", *, model: str = ""
     ) -> tuple[AgreementSpec, AgreementCounts] | None:
         """What the latest rollout with an agreement, of the endpoint or of one of its components or
-        target models, is or was held to, and what was found; None: there was none since this server
-        began."""
+        target models, is or was held to, and what was found, also before a restart; None: there was
+        none."""
         if self._reconciler is None:
             return None
         return self._reconciler.agreements.latest(endpoint, component, model)

@@ -27,7 +27,7 @@ from sqlalchemy import (
 
 #: The version of the tables. Each change of a table increments it and adds a migration from the
 #: version before in `control/migrations/versions/`. A newer database is refused.
-SCHEMA_VERSION: Final = 8
+SCHEMA_VERSION: Final = 9
 
 metadata: Final = MetaData()
 
@@ -116,6 +116,19 @@ served_targets = Table(
     Column("endpoint_key", String(128), primary_key=True),
     Column("target", String(1024), primary_key=True),
     Column("served", Text, nullable=False),  #: JSON of a ServedTarget
+)
+
+#: What was compared in the latest rollouts with an agreement.
+compared_pairs = Table(
+    "compared_pairs",
+    metadata,
+    Column("endpoint_key", String(128), primary_key=True),
+    #: whose rollout; empty: the endpoint's own, or a target model's
+    Column("component_key", String(128), primary_key=True),
+    Column("model", String(1024), primary_key=True),  #: the target model; empty: none
+    Column("rollout", BigInteger, nullable=False),  #: its number
+    Column("spec", Text, nullable=False),  #: JSON of an AgreementSpec
+    Column("counts", Text, nullable=False),  #: JSON: outcome -> pairs
 )
 
 #: Crashes of instances of multi-model endpoints, with the target models that were at work.

@@ -155,6 +155,7 @@ class ReconcilerDriver:
         """Starts every recorded endpoint, oldest first."""
         if self._kept_times is not None:
             self._kept_times.read()
+        self.agreements.restore(await self._database.call(Store.all_compared))
         for record in await self._database.call(Store.all_endpoints):
             with apart("endpoints", record.name):
                 self._ledgers[record.name.lower()] = EndpointLedger(record.desired(), self._spec)
@@ -175,6 +176,7 @@ class ReconcilerDriver:
             await asyncio.wait([self._tidying])
             self._tidying = None
         await self.work.close()
+        await self._save_agreements()
         if self._kept_times is not None:
             await asyncio.to_thread(self._kept_times.write)
 
@@ -216,6 +218,7 @@ class ReconcilerDriver:
             self._status_due = now + _STATUS_INTERVAL_S
             self.work.status.ask()
             await self._look_for_changes()
+            await self._save_agreements()
             if self._kept_times is not None:
                 await asyncio.to_thread(self._kept_times.write)
         if now >= self._tidy_due and (self._tidying is None or self._tidying.done()):
@@ -264,6 +267,13 @@ class ReconcilerDriver:
                 self.notify(name)
         except PenstockError as error:
             _log.warning("endpoints can't be read: %s: %s", error.code, error.message)
+
+    async def _save_agreements(self) -> None:
+        """What a database does not take now is saved the next time."""
+        with apart("agreements", "save"):
+            if changed := self.agreements.unsaved():
+                await self._database.call(Store.put_compared, changed)
+                self.agreements.saved(changed)
 
     async def _turn(self, key: str) -> None:
         """Decides once for one endpoint and carries it out. Failures are tried again, never

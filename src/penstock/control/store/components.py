@@ -15,7 +15,7 @@ from sqlalchemy import Connection, RowMapping, delete, select, update
 
 from penstock.control.database import schema
 from penstock.control.database.mapping import record_of, to_json
-from penstock.control.store import paging, rows
+from penstock.control.store import compared_pairs, paging, rows
 from penstock.control.store.records import (
     COMPONENT,
     ENDPOINT,
@@ -190,7 +190,7 @@ def begin_delete(db: Connection, name: str, *, now: float) -> ListedResource:
         _write(db, row, now, status=DELETING)
     begun = _listed(db, rows.require(db, COMPONENT, name))
     if not readable("component-rows", [row], rows.component_desired, lambda one: one["name"]):
-        rows.remove(db, COMPONENT, name)
+        _remove(db, name)
     return begun
 
 
@@ -233,7 +233,7 @@ def forget(db: Connection, endpoint: str, name: str) -> None:
     """Deletes a component that is Deleting; leaves any other alone."""
     row = rows.find(db, COMPONENT, name)
     if row is not None and row["status"] == DELETING and row["endpoint_key"] == endpoint.lower():
-        rows.remove(db, COMPONENT, name)
+        _remove(db, name)
 
 
 def delete_all(db: Connection, endpoint_key: str, *, now: float) -> None:
@@ -251,6 +251,11 @@ def remove_all(db: Connection, endpoint_key: str) -> None:
     for (arn,) in db.execute(mine).all():
         db.execute(delete(schema.tags).where(schema.tags.c.arn_key == arn.lower()))
     db.execute(delete(_TABLE).where(_TABLE.c.endpoint_key == endpoint_key))
+
+
+def _remove(db: Connection, name: str) -> None:
+    rows.remove(db, COMPONENT, name)
+    compared_pairs.forget_component(db, name)
 
 
 def _require_base(db: Connection, name: str, endpoint: str, variant: str) -> None:

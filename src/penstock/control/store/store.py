@@ -18,7 +18,7 @@ from sqlalchemy import Connection, Table, delete, insert, or_, select, update
 from penstock.control.database import schema
 from penstock.control.database.connection import DatabaseConnection
 from penstock.control.database.mapping import to_json, values_of
-from penstock.control.store import components, paging, rows, served_targets
+from penstock.control.store import compared_pairs, components, paging, rows, served_targets
 from penstock.control.store.records import (
     ENDPOINT,
     ENDPOINT_CONFIG,
@@ -280,7 +280,7 @@ class Store(DatabaseConnection):
             key = row["key"]
             for table in (
                 schema.deployments, schema.target_model_pins, schema.target_model_crashes,
-                schema.served_targets,
+                schema.served_targets, schema.compared_pairs,
             ):  # fmt: skip
                 db.execute(delete(table).where(table.c.endpoint_key == key))
             components.remove_all(db, key)
@@ -366,6 +366,11 @@ class Store(DatabaseConnection):
     begin_target_rollout = writes(served_targets.begin)
     order_target_rollout = writes(served_targets.order)
     set_target = writes(served_targets.settle)
+
+    # What agreements have compared
+
+    all_compared = reads(compared_pairs.everything)
+    put_compared = writes(compared_pairs.put)
 
     # Inference components; `control/store/components.py` says what each step does and raises
 
