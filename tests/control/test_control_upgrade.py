@@ -107,7 +107,7 @@ def test_every_older_database_comes_to_the_tables_of_a_new_one(
         assert [one.name for one in store.list_components(ListQuery()).items] == ["Chat"]
     if version > 7:
         assert [one.incoming for one in store.describe_endpoint("many").targets] == ["b-2"]
-    assert store.all_compared() == []
+    assert (store.all_compared(), store.all_activities()) == ([], {})
     store.close()
     Store(tmp_path / "new").close()
     assert described(tmp_path / "old") == described(tmp_path / "new")

@@ -1,4 +1,5 @@
-"""What an agreement has compared outlives its server, on each database."""
+"""What an agreement has compared, and why a rollout went as it did, outlive their server, on each
+database."""
 
 from __future__ import annotations
 
@@ -76,6 +77,12 @@ async def test_the_next_server_goes_on_with_what_one_that_ended_had_compared(
         assert await saved(server) == [], "the next save is far away"
     async with serving(tmp_path / "s", {}) as server:
         assert found(server) == AgreementCounts(agree=5)
+        told = [(one.what, one.reason) for one in server.plane.activities("shop")]
+        of_state = [one for one in told if one[0].startswith(("status", "rollout"))]
+        assert of_state[:2] == [
+            ("status InService", "generation-ready"),
+            ("rollout creating: 0% of the traffic", "rollout-begins"),
+        ], "why it is as it is was written down"
         await server.delete()
         await gone(server)
         assert await saved(server) == []

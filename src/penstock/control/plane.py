@@ -23,7 +23,7 @@ from penstock.control.housekeeping import Housekeeping
 from penstock.control.instances.instance_client import InstanceClient
 from penstock.control.instances.instance_operations import folder_name
 from penstock.control.instances.instance_status import memory_bytes
-from penstock.control.instances.ledger import Activity, EndpointLedger
+from penstock.control.instances.ledger import EndpointLedger
 from penstock.control.instances.under_way import Elsewhere, OperationSettings
 from penstock.control.ports import ModelCounted, RoutePublisher, WaitingObserved
 from penstock.control.reconcile.agreements import Compared
@@ -31,6 +31,7 @@ from penstock.control.reconcile.hosted import HostedObserved, seen_of
 from penstock.control.reconcile.reconciler import ReconcilerDriver
 from penstock.control.reconcile.views import InstanceView, instance_view
 from penstock.control.state_dir import StateDirLock, make_private
+from penstock.control.store.activities import Activity
 from penstock.control.store.store import Store
 from penstock.control.store.store_thread import StoreThread
 from penstock.control.store.target_model_record import TargetModelRecord
@@ -299,7 +300,8 @@ class ControlPlane:
         return self._reconciler.ready_times if self._reconciler is not None else ReadyTimes()
 
     def activities(self, endpoint: str) -> list[Activity]:
-        """What was done for an endpoint since this server started, and why; oldest first."""
+        """What was done for an endpoint, and why; oldest first. Of what was done before this server
+        began: changes of the endpoint's own state."""
         ledger = self._ledger(endpoint)
         return list(ledger.activities) if ledger is not None else []
 

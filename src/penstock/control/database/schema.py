@@ -131,6 +131,19 @@ compared_pairs = Table(
     Column("counts", Text, nullable=False),  #: JSON: outcome -> pairs
 )
 
+#: Changes of endpoints' states, and why: of each endpoint the newest.
+endpoint_activities = Table(
+    "endpoint_activities",
+    metadata,
+    Column("number", Integer, primary_key=True, autoincrement=True),
+    Column("endpoint_key", String(128), nullable=False),
+    Column("at", Double, nullable=False),
+    Column("what", Text, nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("detail", Text, nullable=False),
+    Index("endpoint_activities_endpoint", "endpoint_key", "number"),
+)
+
 #: Crashes of instances of multi-model endpoints, with the target models that were at work.
 target_model_crashes = Table(
     "target_model_crashes",

@@ -1,18 +1,18 @@
 """What the control plane observes of one endpoint: instances, copies, failures, routes, history.
 
 It records and counts; `core/endpoint/reconcile.py` decides from it. Nothing here survives the
-process: after a start everything is observed anew.
+process but the history of the endpoint's own state: after a start all else is observed anew.
 """
 
 from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Final
 
 from penstock.control.instances.entries import CopyEntry, InstanceEntry
+from penstock.control.store.activities import ACTIVITIES_MAX, Activity
 from penstock.core.deployment.capacity_spec import component_of
 from penstock.core.deployment.deployment import DeploymentSpec, EndpointRoutes, VariantSpec
 from penstock.core.deployment.endpoint_state import (
@@ -32,18 +32,6 @@ from penstock.core.rollout.agreement import AgreementCounts
 
 _log = logging.getLogger(__name__)
 
-_ACTIVITIES_MAX: Final = 200
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Activity:
-    """One thing that was done or that happened, and the reason."""
-
-    at: float  #: seconds since the epoch
-    what: str
-    reason: str
-    detail: str = ""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slot:
@@ -58,12 +46,15 @@ class Slot:
 class EndpointLedger:
     """The ledger of one endpoint."""
 
-    def __init__(self, desired: EndpointSpec, spec: ReconcileSpec) -> None:
+    def __init__(
+        self, desired: EndpointSpec, spec: ReconcileSpec, before: Iterable[Activity] = ()
+    ) -> None:
+        """`before`: activities of servers before this one, oldest first."""
         self.desired = desired
         self.instances: dict[str, InstanceEntry] = {}
         self.copies: dict[int, CopyEntry] = {}
         self.published: EndpointRoutes | None = None
-        self.activities: deque[Activity] = deque(maxlen=_ACTIVITIES_MAX)
+        self.activities: deque[Activity] = deque(before, maxlen=ACTIVITIES_MAX)
         #: variant -> when an instance was last removed because no copy needed it
         self.released: dict[str, float] = {}
         self._failures: dict[Slot, SlotFailure] = {}

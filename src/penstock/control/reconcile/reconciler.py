@@ -29,6 +29,7 @@ from penstock.control.ports import ModelCounted, RoutePublisher
 from penstock.control.reconcile.actions import FAILED, WAITS, Actions, told
 from penstock.control.reconcile.agreements import Agreements, Compared
 from penstock.control.reconcile.hosted import HostedDeployments
+from penstock.control.store.activities import Activity
 from penstock.control.store.images import keep_images, named_images
 from penstock.control.store.records import EndpointRecord, NotFound, UnreadableRecord
 from penstock.control.store.store import Store
@@ -74,6 +75,10 @@ _RETRY_S: Final = 1.0  #: pause after the database could not be written, in s
 _BUG_RETRY_S: Final = 5.0  #: pause of an endpoint after a bug of ours, in s; other endpoints go on
 _STATUS_INTERVAL_S: Final = 5.0
 _TIDY_INTERVAL_S: Final = 60.0
+
+
+#: Actions that change an endpoint's recorded state.
+_OF_STATE: Final = (SetStatus, SetRollout, SetTarget, SetComponent)
 
 
 class ReconcilerDriver:
@@ -156,9 +161,12 @@ class ReconcilerDriver:
         if self._kept_times is not None:
             self._kept_times.read()
         self.agreements.restore(await self._database.call(Store.all_compared))
+        before = await self._database.call(Store.all_activities)
         for record in await self._database.call(Store.all_endpoints):
             with apart("endpoints", record.name):
-                self._ledgers[record.name.lower()] = EndpointLedger(record.desired(), self._spec)
+                key = record.name.lower()
+                ledger = EndpointLedger(record.desired(), self._spec, before.get(key, ()))
+                self._ledgers[key] = ledger
                 self._changed(record.name)
         self.work.instances.keep_warm()
         self._status_due = self._clock.monotonic() + _STATUS_INTERVAL_S
@@ -354,6 +362,8 @@ class ReconcilerDriver:
         self._changed(key)
 
     async def _carry_out(self, key: str, ledger: EndpointLedger, action: Action) -> None:
+        if isinstance(action, _OF_STATE) and key not in self.hosted:
+            await self._keep(ledger, action)
         if not isinstance(action, StartInstance):  # a start records its own result
             ledger.record(self._clock.wall(), *told(action))
         match action:
@@ -410,6 +420,13 @@ class ReconcilerDriver:
                 self.agreements.forget(key)
                 self.ready_times.forget(key)
                 self.hosted.forget(key)
+
+    async def _keep(self, ledger: EndpointLedger, action: Action) -> None:
+        """Writes down why the endpoint's state changes, for who asks after a restart. If it does
+        not change after all, this tells that it was to."""
+        what, reason, detail = told(action)
+        one = Activity(at=self._clock.wall(), what=what, reason=reason, detail=detail)
+        await self._database.call(Store.add_activity, ledger.desired.endpoint, one)
 
     async def _set_component(self, key: str, ledger: EndpointLedger, action: SetComponent) -> None:
         name, wall = ledger.desired.endpoint, self._clock.wall()

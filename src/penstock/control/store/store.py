@@ -18,7 +18,14 @@ from sqlalchemy import Connection, Table, delete, insert, or_, select, update
 from penstock.control.database import schema
 from penstock.control.database.connection import DatabaseConnection
 from penstock.control.database.mapping import to_json, values_of
-from penstock.control.store import compared_pairs, components, paging, rows, served_targets
+from penstock.control.store import (
+    activities,
+    compared_pairs,
+    components,
+    paging,
+    rows,
+    served_targets,
+)
 from penstock.control.store.records import (
     ENDPOINT,
     ENDPOINT_CONFIG,
@@ -280,7 +287,7 @@ class Store(DatabaseConnection):
             key = row["key"]
             for table in (
                 schema.deployments, schema.target_model_pins, schema.target_model_crashes,
-                schema.served_targets, schema.compared_pairs,
+                schema.served_targets, schema.compared_pairs, schema.endpoint_activities,
             ):  # fmt: skip
                 db.execute(delete(table).where(table.c.endpoint_key == key))
             components.remove_all(db, key)
@@ -367,10 +374,12 @@ class Store(DatabaseConnection):
     order_target_rollout = writes(served_targets.order)
     set_target = writes(served_targets.settle)
 
-    # What agreements have compared
+    # What agreements have compared, and why endpoints are as they are
 
     all_compared = reads(compared_pairs.everything)
     put_compared = writes(compared_pairs.put)
+    all_activities = reads(activities.everything)
+    add_activity = writes(activities.add)
 
     # Inference components; `control/store/components.py` says what each step does and raises
 
