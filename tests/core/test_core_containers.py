@@ -115,7 +115,10 @@ def test_a_folder_in_memory_takes_half_of_it_at_most() -> None:
     [
         (ImageObserved(architecture="amd64"), ""),
         (ImageObserved(), ""),
-        (ImageObserved(architecture="arm64"), "for arm64, and this machine runs amd64"),
+        (
+            ImageObserved(architecture="arm64"),
+            "made for linux/arm64, and this machine is linux/amd64",
+        ),
         (ImageObserved(architecture="amd64", entry=False), "no entry point"),
     ],
 )

@@ -10,6 +10,8 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from penstock.core.machine.images import wrong_platform
+
 AUTO: Final = "auto"
 OFF: Final = "off"
 #: In the order in which they are tried. Podman comes first: it needs no daemon, and no right over
@@ -144,16 +146,11 @@ def why_it_ended(status: int, *, out_of_memory: bool, memory_bytes: int) -> str:
     return f"the container ended with status {status}"
 
 
-#: Names of processors that kernel and images spell otherwise.
-_ARCHITECTURES: Final = {"x86_64": "amd64", "aarch64": "arm64"}
-
-
 def why_unfit(image: ImageObserved, machine: str) -> str:
     """What in the image explains that its container ended at once; "" = nothing. `machine`: as the
     kernel names it."""
-    here = _ARCHITECTURES.get(machine, machine)
-    if image.architecture not in ("", here):
-        return f"; the image is for {image.architecture}, and this machine runs {here}"
+    if image.architecture and (words := wrong_platform(f"linux/{image.architecture}", machine)):
+        return f"; {words}"
     return "" if image.entry else "; the image has no entry point, so `serve` itself was started"
 
 
