@@ -8,7 +8,7 @@ stream, the engine's own times are used. Nothing here knows a protocol.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import orjson
 
@@ -27,11 +27,60 @@ _TOKENS_MAX = 1 << 40
 _SECONDS_MAX = 86_400.0
 
 
+class PartsRoom(Protocol):
+    """Room for parts of streams; all of them share it."""
+
+    def reserve(self, size: int) -> bool:
+        """Takes room for a part of a stream; False: there is none."""
+
+    def release(self, size: int) -> None:
+        """Gives such room back."""
+
+
+class StreamParts:
+    """The parts of one streamed answer that is under way, while there is room for them."""
+
+    __slots__ = ("_bytes_max", "_keeps", "_parts", "_reserved", "_room")
+
+    def __init__(self, room: PartsRoom, bytes_max: int, *, keeps: bool = True) -> None:
+        """`bytes_max`: parts of a longer answer are let go. `keeps`: whether it takes any."""
+        self._room = room
+        self._bytes_max = bytes_max
+        self._parts: list[bytes] = []
+        self._reserved = 0
+        self._keeps = keeps
+
+    @property
+    def answer(self) -> tuple[bytes, ...] | None:
+        """The parts; None: they are not wanted, or there was no room."""
+        return tuple(self._parts) if self._keeps else None
+
+    def add(self, part: bytes) -> None:
+        """The next part of the answer."""
+        if not self._keeps:
+            return
+        size = len(part)
+        if self._reserved + size > self._bytes_max or not self._room.reserve(size):
+            self._keeps = False
+            self._parts.clear()
+            self.release()
+            return
+        self._reserved += size
+        self._parts.append(part)
+
+    def release(self) -> None:
+        """Gives the room back: the stream is over. Idempotent."""
+        reserved, self._reserved = self._reserved, 0
+        if reserved:
+            self._room.release(reserved)
+
+
 class StreamObserved:
     """One streamed answer, or one that an engine generated."""
 
     __slots__ = (
-        "captured", "chunks", "first_at", "first_token_s", "per_token_s", "tokens_in", "tokens_out",
+        "captured", "chunks", "compared", "first_at", "first_token_s", "paced", "per_token_s",
+        "tokens_in", "tokens_out",
     )  # fmt: skip
 
     #: Time limit where it is not the one of streams: for an answer that nobody waits for; None: it
@@ -40,7 +89,10 @@ class StreamObserved:
 
     def __init__(self) -> None:
         self.captured: StreamCapture | None = None  #: collects its parts; None: nothing does
+        #: collects its parts, as it will be compared with another answer; None: it will not
+        self.compared: StreamParts | None = None
         self.chunks = 0
+        self.paced = False  #: its client read slowly, so it had to wait
         self.first_at = 0.0  #: monotonic s of the first part; 0 = none yet
         self.tokens_in = 0
         self.tokens_out = 0
@@ -74,9 +126,13 @@ class StreamObserved:
 
     def record(self, recorder: VariantRecorder, received: float, *, failed: bool) -> None:
         """Records the answer, once its last byte has left."""
-        if self.captured is not None:  # else what it holds would live as long as this does
+        # Else what they hold would live as long as this does.
+        if self.captured is not None:
             self.captured.release()
             self.captured = None
+        if self.compared is not None:
+            self.compared.release()
+            self.compared = None
         if self.first_at:
             recorder.streamed(self.first_at - received)
             if failed:
