@@ -35,6 +35,10 @@ def named(kind: str, number: int, **more: Any) -> bytes:
     return events({"type": kind, "sequence_number": number, "item_id": "msg_1"} | more, name=kind)
 
 
+def over_openai(kind: str, data: Any) -> dict[str, Any]:
+    return {"id": "c1", "choices": [], "pipeline_event": {"event": kind, "data": data}}
+
+
 DONE = b"data: [DONE]\n\n"
 CHAT = {"object": "chunk", "model": "m"}
 DELTA = "response.output_text.delta"
@@ -154,26 +158,28 @@ LOGPROBS = [{"token": "a", "logprob": -0.1}, {"token": "b", "logprob": -0.2}]
             id="without text each event is whole",
         ),
         pytest.param(
-            events({"text": "a "}, name="text") + events({"id": "p1", "price": 1}, name="product")
+            events({"text": "a "}, name="text") + events({"id": "p1", "events": 1}, name="product")
             + events({"text": "b"}, name="text") + events({"id": "p2", "price": 2}, name="product")
-            + events(3, name="sum"),
+            + events(3, name="sum") + events({"steps": {"find": "done"}, "events": 5}, name="done"),
             {
-                "text": {"text": "a b"}, "sum": [3],
-                "product": [{"id": "p1", "price": 1}, {"id": "p2", "price": 2}],
+                "text": {"text": "a b"}, "sum": [3], "done": [{"steps": {"find": "done"}}],
+                "product": [{"id": "p1", "events": 1}, {"id": "p2", "price": 2}],
             },
             id="a pipeline",
         ),
         pytest.param(
             events(
-                chat({"content": "a"}), {"choices": [], "pipeline_event": {"event": "x"}},
-                {"choices": [], "pipeline_event": {"event": "y"}}, chat({"content": "b"}),
+                chat({"content": "a"}), over_openai("product", {"id": "p1"}),
+                over_openai("product", {"id": "p2"}), chat({"content": "b"}),
+                over_openai("done", {"steps": {}, "events": 4}),
+                {"pipeline_event": {"event": 5}}, {"pipeline_event": 6},
             ),
             {
-                "": CHAT | {"choices": [{"index": 0, "delta": {"content": "ab"}}]},
-                "pipeline_event": [
-                    {"choices": [], "pipeline_event": {"event": "x"}},
-                    {"choices": [], "pipeline_event": {"event": "y"}},
-                ],
+                "": CHAT | {
+                    "choices": [{"index": 0, "delta": {"content": "ab"}}], "pipeline_event": 6,
+                },
+                "product": [{"id": "p1"}, {"id": "p2"}],
+                "done": [{"steps": {}}],
             },
             id="a pipeline over OpenAI's API",
         ),

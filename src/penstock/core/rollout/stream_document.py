@@ -36,9 +36,10 @@ _IN_PIECES: Final = frozenset({
 #: Members whose lists have a row for each token of the piece.
 _ROWS: Final = frozenset({"logprobs", "token_ids"})
 #: Members of an event that depend on how many pieces there are, or are random: of any event, of
-#: those of the Responses API, and of pieces of text (TGI numbers them).
+#: those of the Responses API, of a pipeline's last one, and of pieces of text (TGI numbers them).
 _OF_THE_EVENT: Final = frozenset({"sequence_number", "obfuscation"})
 _OF_RESPONSES: Final = _OF_THE_EVENT | {"item_id"}
+_OF_DONE: Final = _OF_THE_EVENT | {"events"}
 _OF_THE_PIECE: Final = frozenset({"index"})
 #: Kinds of events that only keep a connection alive.
 _SILENT: Final = ("ping",)
@@ -93,7 +94,8 @@ def _read(name: str, data: str) -> tuple[str, str, Any]:
         value = json.loads(data)
     except ValueError:
         return name, data, data
-    return name or _kind(value), data, value
+    kind, value = _kind(value)
+    return name or kind, data, value
 
 
 def _values(text: str) -> Iterator[tuple[str, str, Any]]:
@@ -103,15 +105,21 @@ def _values(text: str) -> Iterator[tuple[str, str, Any]]:
         if text[at] not in "{[":
             raise ValueError("a number or a word alone is a part of a text")
         value, at = _DECODER.raw_decode(text, at)
-        yield _kind(value), "", value
+        kind, value = _kind(value)
+        yield kind, "", value
         at = _BLANKS.match(text, at).end()  # type: ignore[union-attr]
 
 
-def _kind(value: Any) -> str:
+def _kind(value: Any) -> tuple[str, Any]:
+    """What kind of an event it says that it is, and what it says."""
     if not isinstance(value, dict):
-        return ""
-    kind = "pipeline_event" if "pipeline_event" in value else value.get("type")
-    return kind if isinstance(kind, str) else ""
+        return "", value
+    said: Any = value
+    kind = value.get("type")
+    of_pipeline = value.get("pipeline_event")  # over OpenAI's API
+    if isinstance(of_pipeline, dict):
+        kind, said = of_pipeline.get("event"), of_pipeline.get("data")
+    return (kind, said) if isinstance(kind, str) else ("", value)
 
 
 def _merged(events: list[tuple[str, str, Any]]) -> Any:
@@ -125,7 +133,9 @@ def _merged(events: list[tuple[str, str, Any]]) -> Any:
 def _of_one_kind(kind: str, events: list[tuple[str, Any]]) -> Any:
     if any(isinstance(value, str) for _, value in events):
         return "".join(value if isinstance(value, str) else data for data, value in events)
-    left_out = _OF_RESPONSES if kind.startswith("response.") else _OF_THE_EVENT
+    left_out = _OF_DONE if kind == "done" else _OF_THE_EVENT
+    if kind.startswith("response."):
+        left_out = _OF_RESPONSES
     values = [_without(value, left_out) for _, value in events]
     if not any(_has_text("", value) for value in values):
         return values
