@@ -461,11 +461,10 @@ TESTS_OF: dict[str, tuple[str, ...]] = {
     "gateway/http2/http_connection.py": (*_HTTP_OVER_HTTP2, "gateway/test_http_tls.py"),
     "gateway/http2/http_port.py": _HTTP_OVER_HTTP2,
     "gateway/http2/http_requests.py": _HTTP_OVER_HTTP2,
-    "gateway/dispatch/streaming.py": (
-        "gateway/test_stream_seen.py",
+    "gateway/dispatch/streaming.py": ("gateway/test_stream_seen.py", *_DISPATCH),
+    "gateway/dispatch/stream_parts.py": (
         "gateway/test_comparing_streams.py",
         "gateway/test_dispatch_capture.py",
-        *_DISPATCH,
     ),
     "core/batching/sequences.py": ("core/test_core_sequences.py",),
     "core/request/shared_regions.py": ("core/test_core_shared_regions.py",),

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple, Protocol
 
 from penstock.core.deployment.deployment import CaptureSpec
-from penstock.gateway.dispatch.streaming import PartsRoom, StreamParts
+from penstock.gateway.dispatch.stream_parts import PartsRoom, StreamParts
 from penstock.metrics.counts.recorder import VariantRecorder
 
 #: Some 250,000 tokens: hardly an answer of a language model is longer.

@@ -50,7 +50,8 @@ from penstock.gateway.dispatch.endpoint_table import Endpoint
 from penstock.gateway.dispatch.invocation import Invocation, session_of
 from penstock.gateway.dispatch.mirroring.scoring import AnswersToJudge, Scorers
 from penstock.gateway.dispatch.mirroring.shadows import OF_MODEL, CopiesUnderWay, copied
-from penstock.gateway.dispatch.streaming import StreamObserved, StreamParts
+from penstock.gateway.dispatch.stream_parts import StreamParts
+from penstock.gateway.dispatch.streaming import StreamObserved
 from penstock.gateway.dispatch.targets import aim_at
 from penstock.gateway.request_id import RequestIds
 from penstock.metrics.counts.recorder import VariantRecorder
