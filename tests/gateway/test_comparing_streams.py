@@ -233,12 +233,13 @@ def test_of_broken_streams_as_many_are_copied_as_of_others(before: int) -> None:
     assert 60 <= len(bench.link(2).sent) <= 140
 
 
-def test_without_a_rollout_nothing_is_gathered() -> None:
-    bench = Bench(1)
-    invocation, _ = bench.invoke()
-    parts(bench.link(1), *WORDS)
-    assert invocation.stream is not None
-    assert invocation.stream.compared is None
+def test_only_streams_of_what_is_in_the_rollout_are_gathered() -> None:
+    bench = RevisionBench(2)
+    for component, copy, gathered in (("rank", 3, 0), ("chat", 1, len(b"".join(WORDS)))):
+        _, told = bench.invoke(component=component)
+        parts(bench.link(copy), *WORDS)
+        assert told.told == [("chunk", part) for part in WORDS]
+        assert taken(bench) == gathered
 
 
 @pytest.mark.parametrize(
