@@ -178,14 +178,6 @@ def test_an_answer_that_other_copies_had_to_give_back_first_is_no_pair() -> None
     assert bench.outcomes() == []
 
 
-def test_an_answer_in_pieces_is_not_compared() -> None:
-    bench = PairBench()
-    bench.call()
-    link = bench.link(2)
-    link.events.on_end(link.take(), reply(b"answer"))
-    assert bench.outcomes() == [(ROLLOUT, "unpaired")]
-
-
 def test_a_copy_that_is_given_back_says_nothing_of_a_model() -> None:
     bench = PairBench()
     bench.call()

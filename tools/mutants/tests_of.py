@@ -46,7 +46,11 @@ _HTTP = (
         )
     ),
 )
-_COMPARING = ("gateway/test_comparing.py", "gateway/test_scoring.py")
+_COMPARING = (
+    "gateway/test_comparing.py",
+    "gateway/test_comparing_streams.py",
+    "gateway/test_scoring.py",
+)
 _DISPATCH = (
     "gateway/test_dispatcher.py",
     "gateway/test_dispatcher_async.py",
@@ -275,6 +279,7 @@ TESTS_OF: dict[str, tuple[str, ...]] = {
     "core/rollout/pair_balance.py": ("core/rollout/test_rollout_pair_balance.py",),
     "core/rollout/sequential.py": ("core/rollout/test_rollout_agreement.py",),
     "core/rollout/comparison.py": ("core/rollout/test_rollout_comparison.py",),
+    "core/rollout/stream_document.py": ("core/rollout/test_rollout_stream_document.py",),
     "core/rollout/machine.py": ("core/rollout/test_rollout_machine.py",),
     "core/rollout/scorer.py": ("core/rollout/test_rollout_scorer.py",),
     "core/rollout/policy.py": ("core/rollout/test_rollout_machine.py",),
@@ -457,6 +462,10 @@ TESTS_OF: dict[str, tuple[str, ...]] = {
     "gateway/http2/http_port.py": _HTTP_OVER_HTTP2,
     "gateway/http2/http_requests.py": _HTTP_OVER_HTTP2,
     "gateway/dispatch/streaming.py": ("gateway/test_stream_seen.py", *_DISPATCH),
+    "gateway/dispatch/stream_parts.py": (
+        "gateway/test_comparing_streams.py",
+        "gateway/test_dispatch_capture.py",
+    ),
     "core/batching/sequences.py": ("core/test_core_sequences.py",),
     "core/request/shared_regions.py": ("core/test_core_shared_regions.py",),
     "core/routing/sequences.py": ("core/test_core_routing_sequences.py",),

@@ -9,7 +9,7 @@ request, two answers. Three shares are watched, each with a test that may be loo
     errors    of the pairs that only one answered: those that the new one failed; and, of all pairs:
               those that only the new one failed
     time      of the pairs that both answered: those for which the new one took longer than
-              `slower_max` times what the old one took
+              `slower_max` times what the old one took; of a stream until its first part or its end
 
 Where another endpoint judges the answers (`scorer.py`), a fourth one is watched, and says nothing
 for the new generation:

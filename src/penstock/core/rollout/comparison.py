@@ -30,7 +30,7 @@ _NAMES: Final = ("label", "class", "id", "index", "document", "text", "name")
 _LABELS: Final = _NAMES[:2]  #: those that are an answer by themselves
 _SCORES: Final = ("score", "probability", "relevance_score", "logit", "confidence")
 #: Members that differ from answer to answer of the same model.
-_OF_THE_CALL: Final = frozenset({"id", "created", "created_at", "request_id", "system_fingerprint"})
+OF_THE_CALL: Final = frozenset({"id", "created", "created_at", "request_id", "system_fingerprint"})
 #: Longer texts are compared by their beginnings: the time is the product of both lengths.
 TOKENS_MAX: Final = 512
 _NUMBERS: Final = (int, float)
@@ -74,8 +74,8 @@ def _same(old: Any, new: Any, tolerance: float) -> bool:
         pairs = zip(old, new, strict=False)
         return len(old) == len(new) and all(_same(a, b, tolerance) for a, b in pairs)
     if isinstance(old, dict) and isinstance(new, dict):
-        names = old.keys() - _OF_THE_CALL
-        return names == new.keys() - _OF_THE_CALL and all(
+        names = old.keys() - OF_THE_CALL
+        return names == new.keys() - OF_THE_CALL and all(
             _same(old[name], new[name], tolerance) for name in names
         )
     return bool(old == new)
@@ -89,7 +89,7 @@ def _orders(value: Any, places: int) -> Iterator[list[Any]]:
             yield [label]
             return
         for member, each in value.items():
-            if member not in _OF_THE_CALL and member not in ("shape", "usage"):
+            if member not in OF_THE_CALL and member not in ("shape", "usage"):
                 yield from _orders(each, places)
     elif isinstance(value, list) and value:
         if all(_is_number(each) for each in value):
@@ -135,7 +135,7 @@ def _strings(value: Any) -> Iterator[str]:
             yield from _strings(each)
     elif isinstance(value, dict):
         for name, each in value.items():
-            if name not in _OF_THE_CALL:
+            if name not in OF_THE_CALL:
                 yield from _strings(each)
 
 

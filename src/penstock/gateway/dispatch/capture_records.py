@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple, Protocol
 
 from penstock.core.deployment.deployment import CaptureSpec
+from penstock.gateway.dispatch.stream_parts import PartsRoom, StreamParts
 from penstock.metrics.counts.recorder import VariantRecorder
 
 #: Some 250,000 tokens: hardly an answer of a language model is longer.
@@ -34,52 +35,19 @@ class CaptureRecord(NamedTuple):
         return sum(map(len, parts))
 
 
-class CaptureSink(Protocol):
+class CaptureSink(PartsRoom, Protocol):
     """Where records go. It never waits."""
 
     def put(self, record: CaptureRecord) -> None:
         """Takes a record, or drops and counts it where there is no room."""
 
-    def reserve(self, size: int) -> bool:
-        """Takes room for a part of a stream; False: there is none."""
 
-    def release(self, size: int) -> None:
-        """Gives such room back."""
-
-
-class StreamCapture:
+class StreamCapture(StreamParts):
     """One sampled stream that is under way."""
 
-    __slots__ = ("_keeps", "_parts", "_reserved", "_sink", "record")
+    __slots__ = ("record",)
 
     def __init__(self, sink: CaptureSink, record: CaptureRecord) -> None:
         """`record`: of the request, and of the meta that came with the first part."""
-        self._sink = sink
-        self._parts: list[bytes] = []
-        self._reserved = 0
-        self._keeps = record.spec.outputs
+        super().__init__(sink, STREAM_BYTES_MAX, keeps=record.spec.outputs)
         self.record = record
-
-    @property
-    def answer(self) -> tuple[bytes, ...] | None:
-        """The parts; None: the answer is not captured, or was too long."""
-        return tuple(self._parts) if self._keeps else None
-
-    def add(self, part: bytes) -> None:
-        """The next part of the answer."""
-        if not self._keeps:
-            return
-        size = len(part)
-        if self._reserved + size > STREAM_BYTES_MAX or not self._sink.reserve(size):
-            self._keeps = False
-            self._parts.clear()
-            self.release()
-            return
-        self._reserved += size
-        self._parts.append(part)
-
-    def release(self) -> None:
-        """Gives the room back: the stream is over. Idempotent."""
-        reserved, self._reserved = self._reserved, 0
-        if reserved:
-            self._sink.release(reserved)

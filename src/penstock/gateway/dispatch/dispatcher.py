@@ -41,7 +41,7 @@ from penstock.gateway.dispatch.invocation import (
 )
 from penstock.gateway.dispatch.link import FrameLink, InstanceLink, LinkEvents
 from penstock.gateway.dispatch.mirroring import shadows
-from penstock.gateway.dispatch.mirroring.comparing import Comparisons
+from penstock.gateway.dispatch.mirroring.comparing import FAILED, Answer, Comparisons
 from penstock.gateway.dispatch.mirroring.scoring import Scorers
 from penstock.gateway.dispatch.mirroring.shadows import Mirrors
 from penstock.gateway.dispatch.outliers import OutlierWatch
@@ -311,14 +311,11 @@ class Dispatcher(RetryingDispatcher):
         invocation.responder.on_reply(invocation, reply)
         if record is not None and captures is not None:
             captures.answered(record, reply.body)
-        self._copy(invocation, body, reply.body)
+        self._copy(invocation, body, Answer(reply.body))
 
-    def _copy(
-        self, original: Invocation, body: bytes, answer: bytes | None, *, whole: bool = True
-    ) -> None:
+    def _copy(self, original: Invocation, body: bytes, answer: Answer | None) -> None:
         """Sends a copy of a request that was answered to the shadow variant, and one to the other
-        side of a rollout, where there are such. `answer`: None for its model's error, or if it was
-        not `whole`, but a stream."""
+        side of a rollout, where there are such. `answer`: None: it is not compared."""
         endpoint: Endpoint = original.entry
         if self._stopping or original.responder in self._nobodys:
             return
@@ -326,7 +323,7 @@ class Dispatcher(RetryingDispatcher):
             now = self._monotonic()
             if endpoint.shadow is not None:
                 self._send_copy(self._mirrors.copy(endpoint.shadow, original, body, now=now), now)
-            if original.route is None or not whole:
+            if original.route is None or answer is None:
                 return
             if endpoint.compared:
                 by = original.route.state
@@ -346,9 +343,13 @@ class Dispatcher(RetryingDispatcher):
     def _stream_begins(
         self, invocation: Invocation, stream: StreamObserved, meta: bytes | None
     ) -> None:
-        spec = invocation.entry.capture
-        if invocation.responder in self._nobodys:
+        endpoint: Endpoint = invocation.entry
+        if endpoint.only_answers or invocation.responder is self._scorers:
             return
+        stream.compared = self._comparisons.parts(invocation)
+        if invocation.responder is self._comparisons:
+            return
+        spec = endpoint.capture
         if spec is not None and self._captures is not None:
             record = self._captures.sample(spec, invocation, meta or b"")
             if record is not None:
@@ -388,18 +389,21 @@ class Dispatcher(RetryingDispatcher):
             assert stream is not None
             if not began:
                 self._stream_begins(invocation, stream, reply.meta)
-            captured, body = stream.captured, invocation.body
+            captured, compared, body = stream.captured, stream.compared, invocation.body
             invocation.responder.on_end(invocation, reply)
             if captured is not None and self._captures is not None:
                 self._captures.ended(captured)
-            self._copy(invocation, body, None, whole=False)
+            self._copy(invocation, body, Answer.of_parts(compared))
         except Exception as raised:
             self._responder_failed(invocation, raised)
 
     def on_error(self, invocation: Invocation, reply: Reply) -> None:
         invocation.reply = reply
+        failed: Answer | None = FAILED
         if invocation.state == STREAMING:
             self._note_end(invocation, reply)
+            assert invocation.stream is not None
+            failed = Answer.broken(invocation.stream)
         error = refusals.of_instance(reply)
         copy = invocation.copy
         if copy is not None and error.code not in NO_ANSWER:
@@ -411,7 +415,7 @@ class Dispatcher(RetryingDispatcher):
         body = invocation.body
         self._fail(invocation, error)
         if error.family in shadows.OF_MODEL:
-            self._copy(invocation, body, None)
+            self._copy(invocation, body, failed)
 
     def on_returned(self, invocation: Invocation, reason: str) -> None:
         copy = invocation.copy

@@ -192,6 +192,8 @@ class Invocation:
     def pace(self, *, waits: bool) -> None:
         """For doors: the client does not keep up with its streamed answer, or does again."""
         if self.state == STREAMING:
+            if self.stream is not None:
+                self.stream.paced = True
             self.link.pace(self, waits=waits)
 
     def abort(self) -> None:

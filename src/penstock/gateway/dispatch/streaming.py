@@ -17,6 +17,7 @@ from penstock.wire.frames import Reply
 
 if TYPE_CHECKING:
     from penstock.gateway.dispatch.capture_records import StreamCapture
+    from penstock.gateway.dispatch.stream_parts import StreamParts
 
 log = logging.getLogger(__name__)
 
@@ -31,7 +32,8 @@ class StreamObserved:
     """One streamed answer, or one that an engine generated."""
 
     __slots__ = (
-        "captured", "chunks", "first_at", "first_token_s", "per_token_s", "tokens_in", "tokens_out",
+        "captured", "chunks", "compared", "first_at", "first_token_s", "paced", "per_token_s",
+        "tokens_in", "tokens_out",
     )  # fmt: skip
 
     #: Time limit where it is not the one of streams: for an answer that nobody waits for; None: it
@@ -40,7 +42,10 @@ class StreamObserved:
 
     def __init__(self) -> None:
         self.captured: StreamCapture | None = None  #: collects its parts; None: nothing does
+        #: collects its parts, as it will be compared with another answer; None: it will not
+        self.compared: StreamParts | None = None
         self.chunks = 0
+        self.paced = False  #: its client read slowly, so it had to wait
         self.first_at = 0.0  #: monotonic s of the first part; 0 = none yet
         self.tokens_in = 0
         self.tokens_out = 0
@@ -74,9 +79,13 @@ class StreamObserved:
 
     def record(self, recorder: VariantRecorder, received: float, *, failed: bool) -> None:
         """Records the answer, once its last byte has left."""
-        if self.captured is not None:  # else what it holds would live as long as this does
+        # Else what they hold would live as long as this does.
+        if self.captured is not None:
             self.captured.release()
             self.captured = None
+        if self.compared is not None:
+            self.compared.release()
+            self.compared = None
         if self.first_at:
             recorder.streamed(self.first_at - received)
             if failed:

@@ -245,6 +245,8 @@ class TargetDispatcher(ABC):
             stream.chunks += 1
             if stream.captured is not None:
                 stream.captured.add(chunk)
+            if stream.compared is not None:
+                stream.compared.add(chunk)
         if invocation.copy is not None:
             invocation.copy.heard()
         try:
