@@ -1,4 +1,5 @@
-"""`penstock replay` whose answers a scorer judges, against a server that plays both endpoints."""
+"""`penstock replay` whose answers a scorer judges, and of streams, against a server that plays the
+endpoints."""
 
 from __future__ import annotations
 
@@ -14,6 +15,12 @@ from tests.kit.http_servers import Reply, SeenRequest
 from penstock.wire.capture_lines import CapturedCall, line
 
 Command = Callable[..., tuple[int, str, str]]
+SSE = "text/event-stream"
+
+
+def said(pieces: list[str]) -> bytes:
+    """A stream of these."""
+    return b"".join(b"data: %s\n\n" % json.dumps({"text": one}).encode() for one in pieces)
 
 
 class Endpoints:
@@ -34,6 +41,8 @@ class Endpoints:
             assert seen.headers["content-type"] == "application/json"
             self.judged.append(json.loads(seen.body))
             return self.verdict
+        if seen.headers.get("accept") == SSE:
+            return 200, {"Content-Type": SSE}, said(json.loads(seen.body))
         return 200, {}, b"%g" % (float(seen.body) / 2)
 
 
@@ -104,3 +113,19 @@ def test_a_scorer_that_is_not_there_sends_no_call(
     status, out, err = penstock("replay", str(capture), *words)
     assert (status, out) == (1, "")
     assert 'Could not find "nobody"' in err
+
+
+def test_a_stream_is_what_its_pieces_come_to(
+    penstock: Command, server: Endpoints, tmp_path: Path
+) -> None:
+    asked = b'["a b", " c"]'  # and so it is answered
+    calls = [
+        CapturedCall(1e9, asked, said(pieces), answer_type=SSE)
+        for pieces in (["a", " b", " c"], ["a", " b", " d"])
+    ]
+    texts = [line(call, "1", csv_types=(), json_types=()) for call in calls]
+    (tmp_path / "calls.jsonl").write_bytes(b"".join(texts))
+    words = ("--to", "echo", "--like", "exact", "--json", "--url", server.url)
+    _, out, err = penstock("replay", str(tmp_path), *words)
+    assert out, err
+    assert json.loads(out)["outcomes"] == {"agree": 1, "differ": 1}

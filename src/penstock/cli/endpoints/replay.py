@@ -21,6 +21,7 @@ from penstock.core.rollout.agreement import WORSE, AgreementSpec
 from penstock.core.rollout.agreement_words import agreement_of
 from penstock.core.rollout.comparison import agree
 from penstock.core.rollout.scorer import question, scored
+from penstock.core.rollout.stream_document import document
 from penstock.errors import CallerError, PenstockError
 from penstock.records.objects.objects import list_objects
 from penstock.records.objects.sources import open_object
@@ -163,11 +164,14 @@ def _asked(client: Client, endpoint: str, spec: AgreementSpec, call: CapturedCal
     except PenstockError as error:
         return Replayed(call, None, error, time.monotonic() - began, None)
     took_s = time.monotonic() - began
-    if call.answer is None:
+    old, new = call.answer, answer
+    if old is None:
         return Replayed(call, answer, None, took_s, None)
-    if not spec.scorer or call.answer == answer:
-        return Replayed(call, answer, None, took_s, agree(call.answer, answer, spec))
-    asked = question(call.request, call.answer, answer)
+    if old != new and (call.answer_type or "").startswith("text/event-stream"):
+        old, new = document(old), document(new)
+    if not spec.scorer or old == new:
+        return Replayed(call, answer, None, took_s, agree(old, new, spec))
+    asked = question(call.request, old, new)
     try:
         said, _ = client.invoke(spec.scorer, asked, {"Content-Type": "application/json"})
         return Replayed(call, answer, None, took_s, scored(said), scored=True)
