@@ -473,6 +473,25 @@ def test_an_adapter_is_routed_to_where_its_base_has_it_and_needs_no_room() -> No
     )
 
 
+def test_an_adapter_is_compared_with_the_one_before_on_the_same_copy_of_its_base() -> None:
+    target = replace(HELD, base="chat", need=CopySpec())
+    update = replace(SERVES, components=(chat(1), replace(lora(UPDATING), target=target)))
+    both = (copy(1), riding(11, 1), replace(riding(12, 1, routed=False), component="lora/2"))
+    (publish,) = actions(update, A, copies=both)
+    assert isinstance(publish, PublishRoutes)
+    entry = publish.routes.variants[1]
+    assert [(one.copy, one.base_copy, one.incoming) for one in entry.copies] == [
+        (11, 1, False), (12, 1, True),
+    ]  # fmt: skip
+    assert entry.compared == ComparedRoutes(rollout=7, spec=SCORES)
+    worse = {"lora": AgreementCounts(differ=20)}
+    [back] = actions(
+        update, A, copies=both, published=publish.routes, component_agreements=worse
+    )  # fmt: skip
+    assert isinstance(back, SetComponent)
+    assert (back.component, back.status, back.reason) == ("lora", UPDATING, "goes-back")
+
+
 def test_a_copy_of_a_base_goes_after_its_adapters_and_takes_none_of_their_streams() -> None:
     desired = replace(SERVES, components=(chat(1), lora()))
     kept = (copy(1), riding(11, 1))

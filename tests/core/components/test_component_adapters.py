@@ -160,6 +160,13 @@ def test_with_a_rolling_policy_it_comes_to_one_copy_of_its_base_after_the_other(
     assert decide(rolling(), bases, all_new, now=30.0).rollout.complete
 
 
+def test_a_new_one_stays_on_the_copies_of_its_base_that_have_it() -> None:
+    """They are not the first ones where these have been replaced meanwhile."""
+    bases = (copy(4), copy(2, 1), copy(3, 2))
+    decision = decide(rolling(), bases, (on(4, 14), on(3, 13, of="lora/2"), on(2, 12)))
+    assert (decision.loads, held(decision)) == ((), [12, 13, 14])
+
+
 def test_on_its_way_back_the_former_one_comes_again_where_it_has_left() -> None:
     bases = (copy(1), copy(2, 1))
     both = on(1, 13, of="lora/2"), on(2, 12)
