@@ -8,7 +8,7 @@ from tests.control.test_control_copies import running as one_instance
 from tests.kit import model_files
 from tests.kit.control_plane import gone, running
 
-from penstock.control.reconcile.reconciler import ReadyTimesFile
+from penstock.control.reconcile.ready_times_file import ReadyTimesFile
 from penstock.core.endpoint.ready_times import ReadyTimes, TimeToReady
 
 

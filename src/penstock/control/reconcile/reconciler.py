@@ -12,9 +12,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
-
-import orjson
+from typing import Final
 
 from penstock.clock import Clock
 from penstock.control.housekeeping import Housekeeping, InUse
@@ -29,6 +27,7 @@ from penstock.control.ports import ModelCounted, RoutePublisher
 from penstock.control.reconcile.actions import FAILED, WAITS, Actions, told
 from penstock.control.reconcile.agreements import Agreements, Compared
 from penstock.control.reconcile.hosted import HostedDeployments
+from penstock.control.reconcile.ready_times_file import ReadyTimesFile
 from penstock.control.store.activities import Activity
 from penstock.control.store.images import keep_images, named_images
 from penstock.control.store.records import EndpointRecord, NotFound, UnreadableRecord
@@ -59,7 +58,6 @@ from penstock.core.deployment.endpoint_state import (
 from penstock.core.deployment.slot_retries import ReconcileSpec
 from penstock.core.endpoint.ready_times import ReadyTimes
 from penstock.core.endpoint.reconcile import decide
-from penstock.durable_files import replace_file
 from penstock.errors import PenstockError
 from penstock.fleet.base import Fleet
 from penstock.fleet.catalogue import InstanceCatalogue
@@ -460,46 +458,3 @@ class ReconcilerDriver:
             self._changed(key)
         else:
             self._take_spec(key, record.desired())
-
-
-#: Far above the size of what `ReadyTimes` holds: a larger file is not ours.
-_BYTES_MAX: Final = 64 << 20
-
-
-class ReadyTimesFile:
-    """Keeps the measured times to ready over a restart, in the state directory of one server.
-
-    It only improves the first forecasts after a start, so a failure has no other effect.
-    """
-
-    def __init__(self, path: Path, times: ReadyTimes) -> None:
-        self._path = path
-        self._times = times
-        self._written = times.changes
-
-    def read(self) -> None:
-        """Adds the times that an earlier server measured."""
-        try:
-            if self._path.stat().st_size > _BYTES_MAX:
-                raise ValueError("too large")
-            rows: Any = orjson.loads(self._path.read_bytes())
-            self._times.restore(rows if isinstance(rows, list) else ())
-        except FileNotFoundError:
-            return
-        except (OSError, ValueError) as error:
-            _log.warning(
-                "%s can't be read, times to ready are measured anew: %s", self._path, error
-            )
-        self._written = self._times.changes
-
-    def write(self) -> None:
-        """Writes the times if they changed. One thread at a time may call it."""
-        changes = self._times.changes
-        if changes == self._written:
-            return
-        try:
-            replace_file(self._path, [orjson.dumps(self._times.rows())])
-        except OSError as error:
-            _log.warning("times to ready can't be kept: %s", error)
-            return
-        self._written = changes
