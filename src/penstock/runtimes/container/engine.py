@@ -196,12 +196,14 @@ def _is_alive(attendant: str) -> bool:
 
 
 def started_at(pid: int) -> str:
-    """When a process began, in the kernel's own number; "" = there is none."""
+    """When a process began, in the kernel's own number; "" = there is none, or only what its parent
+    has not waited for yet: the first process of a container may never do that."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
         return ""
-    return stat.rpartition(")")[2].split()[19]  # the name before it may hold spaces
+    fields = stat.rpartition(")")[2].split()  # the name before it may hold spaces
+    return "" if fields[0] in "ZX" else fields[19]
 
 
 def _ask(argv: Sequence[str], *, s_max: float = ANSWER_S_MAX) -> _EngineAnswer:
