@@ -67,13 +67,14 @@ def test_a_guest_claims_no_core_for_itself(guest: InstanceProcess, tmp_path: Pat
     assert [each for each in found if each != cores] == []
 
 
-def test_a_foreign_servers_processes_are_guests_too(guest: InstanceProcess, tmp_path: Path) -> None:
+def server_that_answers(folder: Path, with_: str) -> Path:
+    """A foreign server's folder; it answers with the value of an expression of Python."""
     program = (
         "import http.server, os, threading\n"
         "class H(http.server.BaseHTTPRequestHandler):\n"
         "    def do_GET(self): self.send_response(200); self.end_headers()\n"
         "    def do_POST(self):\n"
-        "        body = str(os.sched_getscheduler(0)).encode()\n"
+        f"        body = str({with_}).encode()\n"
         "        self.send_response(200)\n"
         "        self.send_header('Content-Length', str(len(body)))\n"
         "        self.end_headers()\n"
@@ -81,10 +82,28 @@ def test_a_foreign_servers_processes_are_guests_too(guest: InstanceProcess, tmp_
         "port = int(os.environ['SAGEMAKER_BIND_TO_PORT'])\n"
         "http.server.ThreadingHTTPServer(('127.0.0.1', port), H).serve_forever()\n"
     )
-    folder = tmp_path / "m"
     folder.mkdir()
     (folder / "serve.py").write_text(program)
     model_files.describe(folder, runtime="process", command=[sys.executable, "serve.py"])
+    return folder
+
+
+@pytest.mark.skipif(
+    not Path("/proc/self/autogroup").exists(), reason="the kernel makes no group of a session"
+)
+def test_a_foreign_server_of_an_instance_with_less_weight_has_no_more(tmp_path: Path) -> None:
+    """It leads a session of its own, and the kernel's weights are of sessions."""
+    folder = server_that_answers(tmp_path / "m", "open('/proc/self/autogroup').read()")
+    command = ("nice", "-n", "10", sys.executable, "-m", "penstock.instance")
+    with instance(tmp_path / "i", command=command) as running:
+        client = running.client()
+        client.serve(1, folder)
+        answer = client.invoke(1, b"x", content_type="text/plain")
+    assert answer.body.split()[-2:] == [b"nice", b"10"]
+
+
+def test_a_foreign_servers_processes_are_guests_too(guest: InstanceProcess, tmp_path: Path) -> None:
+    folder = server_that_answers(tmp_path / "m", "os.sched_getscheduler(0)")
     client = guest.client()
     client.serve(1, folder)
     answer = client.invoke(1, b"x", content_type="text/plain")

@@ -86,10 +86,12 @@ def main() -> int:
         print(f"{argv[0]}: {error.strerror or error}", file=sys.stderr)
         return 127
 
-    # A guest: the new session gets the least weight, too
-    if os.sched_getscheduler(0) == os.SCHED_IDLE:
+    # Of a guest or a shadow: the new session's weight is as low as this process's
+    guest = os.sched_getscheduler(0) == os.SCHED_IDLE
+    nice = 19 if guest else os.getpriority(os.PRIO_PROCESS, 0)
+    if nice > 0:
         with contextlib.suppress(OSError):
-            Path(f"/proc/{program.pid}/autogroup").write_text("19")
+            Path(f"/proc/{program.pid}/autogroup").write_text(str(nice))
 
     def pass_on(signum: int, frame: FrameType | None) -> None:
         with contextlib.suppress(ProcessLookupError):
