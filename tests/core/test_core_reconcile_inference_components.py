@@ -514,6 +514,24 @@ def test_a_copy_of_a_base_goes_after_its_adapters_and_takes_none_of_their_stream
     )
 
 
+def test_a_new_generation_waits_for_no_rollout_of_an_adapter_that_waits_itself() -> None:
+    """It needs both artifacts, which are compared for as long as it takes."""
+    target = replace(HELD, base="chat", need=CopySpec(), batch_wait_s=3600.0)
+    compared_ = replace(lora(UPDATING), target=target)
+    desired = replace(
+        SERVES, status=UPDATING, target=deployment(generation=2), components=(chat(1), compared_)
+    )
+    new = instance("n", generation=2)
+    base = replace(copy(2, where="n", routed=False), generation=2)
+    former = replace(riding(12, 2, "n", routed=False), generation=2)
+    newest = replace(former, copy=13, component="lora/2")
+    takes_over = SetStatus(IN_SERVICE, "generation-ready", "", 2)
+    assert takes_over in actions(desired, A, new, copies=(copy(1), base, former, newest))
+    for some in ((former,), (newest, replace(former, phase=LOADING))):
+        made = actions(desired, A, new, copies=(copy(1), base, *some))
+        assert (takes_over in made) == (newest in some)
+
+
 def test_a_new_generation_takes_over_when_adapters_are_on_it_as_well() -> None:
     desired = replace(
         SERVES, status=UPDATING, target=deployment(generation=2), components=(chat(1), lora())

@@ -167,12 +167,25 @@ def test_a_new_one_stays_on_the_copies_of_its_base_that_have_it() -> None:
     assert (decision.loads, held(decision)) == ((), [12, 13, 14])
 
 
+def test_it_is_missing_where_no_revision_of_it_answers_or_the_newest_does_not_where_it_should() -> (
+    None
+):
+    """Then no new generation of the endpoint takes over."""
+    bases = (copy(1), copy(2, 1))
+    new = on(1, 14, of="lora/2")
+    assert not decide(rolling(), bases, (new, on(2, 12)), now=1.0).missing
+    assert decide(rolling(), bases, (new,), now=1.0).missing
+    assert decide(rolling(), bases, (on(1, 11), on(2, 12)), now=1.0).missing
+    assert decide(lora(), (copy(1, phase=LOADING),)).missing, "its base comes"
+    assert not decide(lora(), ()).missing, "its base has no copies"
+
+
 def test_on_its_way_back_the_former_one_comes_again_where_it_has_left() -> None:
     bases = (copy(1), copy(2, 1))
     both = on(1, 13, of="lora/2"), on(2, 12)
     back = replace(
         rolling(),
-        active=rolling().target,
+        active=rolling().target or lora().active,
         target=replace(revision(1), base="chat", goes_back="worse"),
     )
     decision = decide(back, bases, both)

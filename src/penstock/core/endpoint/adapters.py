@@ -51,6 +51,8 @@ class AdapterDecision:
     #: to be carried out after routes without these copies are published
     retires: tuple[DrainCopy | UnloadCopy, ...]
     rollout: RolloutDecision
+    #: a copy of the base that serves or will serve lacks it, or the revision that it should have
+    missing: bool
 
 
 def decide(
@@ -118,6 +120,7 @@ def decide(
             )
         ),
         replace(rollout, complete=rollout.complete and not comes, next_deadline=deadline),
+        comes or _is_missing(places, hosts, there),
     )
 
 
@@ -152,6 +155,24 @@ def _places(
         last = sorted(hosts, key=lambda number: (number in new, phase(number) == READY))
         places = {one.name: tuple(sorted(last[: one.copies])), **places}
     return places
+
+
+def _is_missing(
+    places: Mapping[str, Sequence[int]],
+    hosts: Collection[int],
+    there: Mapping[tuple[str, int], CopyObserved],
+) -> bool:
+    """Whether the newest revision does not answer where it should, or on some copy of the base none
+    does. A rollout that waits misses nothing.
+
+    Args:
+        places: as `_places` says, the newest revision last.
+        hosts: serving copies of the base.
+        there: (name, copy of the base) -> a copy of the adapter.
+    """
+    ready = {one for one, copy in there.items() if copy.phase == READY and one[0] in places}
+    wanted = {(name, number) for name in list(places)[-1:] for number in places[name]}
+    return not wanted <= ready or not {*hosts} <= {number for _, number in ready}
 
 
 def without_base(

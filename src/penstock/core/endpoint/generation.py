@@ -264,7 +264,7 @@ class _GenerationTurn:
         held.rollouts[adapter.name] = decision.rollout
         held.actions += decision.loads
         held.retires += decision.retires
-        held.adapters_missing |= not decision.rollout.complete and adapter.status in _SETTLED
+        held.adapters_missing |= decision.missing and adapter.status in _SETTLED
         self.wake(decision.rollout.next_deadline)
 
     def settle(self, riding: Collection[CopyObserved]) -> None:
