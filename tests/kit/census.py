@@ -17,7 +17,7 @@ _SCRIPT = Path(__file__).resolve().parent / "census_server.py"
 #: target models; the models most called; the log that an instance is to have which stands ready;
 #: the last activities of an endpoint that stays.
 _KNOWN = (
-    "penstock.control.instances.ledger.Activity",
+    "penstock.control.store.activities.Activity",
     "penstock.core.models.most_called.MostCalled",
     "penstock.metrics.series.store.",
     "penstock.metrics.series.series.",
