@@ -4,6 +4,7 @@ whatever it does with them, the callers' answers are production's."""
 from __future__ import annotations
 
 import math
+import os
 from pathlib import Path
 from typing import Any
 
@@ -117,6 +118,12 @@ def test_the_shadow_gets_its_share_and_both_have_metrics_of_their_own(
     )  # fmt: skip
     with pytest.raises(ClientError, match="dark"):
         empty_server.invoke("shares", "who", TargetVariant="dark")
+    priorities = {
+        one["variant"]: os.getpriority(os.PRIO_PROCESS, one["pid"])
+        for one in empty_server.ready_copies("shares")
+    }
+    ours = os.getpriority(os.PRIO_PROCESS, empty_server.pid)
+    assert priorities == {"all": ours, "dark": 10}, "callers' instances go before it"
 
 
 def test_its_share_is_changed_by_the_variants_weight(empty_server: Server, tmp_path: Path) -> None:
