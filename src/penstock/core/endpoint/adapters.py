@@ -90,27 +90,18 @@ def decide(
         if base in places.get(name, ()) and one.phase in THERE
     ]
     staying = {one.copy for one in kept}
-    loads: list[LoadCopy] = []
-    deadline = rollout.next_deadline
-    for name, numbers in places.items():
-        for number in numbers:
-            host = hosts[number]
-            if (name, number) in there or host.phase != READY:
-                continue
-            failure = failed.get((name, number))
-            if failure is not None and failure.permanent:
-                continue
-            due = None if failure is None else failure.at + spec.backoff.pause_s(failure.count)
-            if due is not None and now < due:
-                deadline = earliest(deadline, due)
-                continue
-            reason = "base-ready" if failure is None else "replace-failed"
-            loads.append(LoadCopy(host.instance_id, name, generation, number, reason, number))
+    wanted = [
+        (name, hosts[number])
+        for name, numbers in places.items()
+        for number in numbers
+        if (name, number) not in there and hosts[number].phase == READY
+    ]
+    loads, due = _loads(wanted, failed, now=now, spec=spec)
     known = {one.copy for one in bases}
     comes = bool(bases) and not hosts  # its base has no serving copy yet
     return AdapterDecision(
         tuple(kept),
-        tuple(loads),
+        loads,
         tuple(
             action
             for one in there.values()
@@ -119,9 +110,39 @@ def decide(
                 one, "adapter-leaves" if one.base_copy in known else "base-leaves"
             )
         ),
-        replace(rollout, complete=rollout.complete and not comes, next_deadline=deadline),
+        replace(
+            rollout,
+            complete=rollout.complete and not comes,
+            next_deadline=earliest(rollout.next_deadline, due),
+        ),
         comes or _is_missing(places, hosts, there),
     )
+
+
+def _loads(
+    wanted: Iterable[tuple[str, CopyObserved]],
+    failed: Mapping[tuple[str, int], SlotFailure],
+    *,
+    now: float,
+    spec: ReconcileSpec,
+) -> tuple[tuple[LoadCopy, ...], float | None]:
+    """What is loaded now of (name, copy of the base), and when to look again: after a failure there
+    is a pause. `failed`: by name and number of the base's copy."""
+    loads: list[LoadCopy] = []
+    deadline: float | None = None
+    for name, host in wanted:
+        failure = failed.get((name, host.copy))
+        if failure is not None and failure.permanent:
+            continue
+        due = None if failure is None else failure.at + spec.backoff.pause_s(failure.count)
+        if due is not None and now < due:
+            deadline = earliest(deadline, due)
+            continue
+        reason = "base-ready" if failure is None else "replace-failed"
+        loads.append(
+            LoadCopy(host.instance_id, name, host.generation, host.copy, reason, host.copy)
+        )
+    return tuple(loads), deadline
 
 
 def _places(
