@@ -15,7 +15,7 @@ from pathlib import Path
 from types import TracebackType
 
 _STALL_S = 0.005  #: a real-time process that wakes this much too late was held up by the machine
-_SLEEP_S = 0.001
+_SLEEP_S = 0.0025
 _STALLS_MAX = 500  #: per core; their report must fit a pipe
 _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 

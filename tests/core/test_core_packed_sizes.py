@@ -13,6 +13,7 @@ from penstock.core.batching.packed_sizes import (
     Placement,
     needed_sizes,
     place,
+    usual_sizes,
 )
 
 
@@ -70,6 +71,19 @@ def test_some_sizes_stand_in_for_all() -> None:
     assert needed_sizes(32) == [(4, 64), (2, 64), (1, 64), (1, 32), (1, 16)]
     assert needed_sizes(1)[0] == (2, 64)
     assert needed_sizes(256)[0] == (32, 64)
+
+
+def test_the_usual_sizes_are_all_that_short_texts_have_and_the_needed_ones_come_first() -> None:
+    """A service whose batches have 32 texts at most never waits for a graph, if they are short."""
+    usual = usual_sizes(32)
+    assert usual[:5] == needed_sizes(32)
+    assert sorted(size.tokens for size in usual) == [
+        8, 16, 24, 32, 48, 64, 80, 96, 112, 128, 144, 168, 192, 224, 256,
+    ]  # fmt: skip
+    for count in range(1, 33):
+        placed = place([8] * count)
+        assert placed is not None
+        assert placed.size in usual
 
 
 def test_each_size_holds_more_than_the_one_before() -> None:

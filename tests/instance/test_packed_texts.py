@@ -25,6 +25,7 @@ from penstock.instance.request import Item
 from penstock.runtimes.base import LoadContext
 from penstock.runtimes.native import native_lane
 from penstock.runtimes.openvino import shapes
+from penstock.runtimes.openvino.packed_graphs import PackedGraphs
 from penstock.runtimes.openvino.runtime import OpenVinoRuntime
 from penstock.wire.frames import RequestMeta, encode_request_meta
 
@@ -127,6 +128,16 @@ def test_texts_are_packed_once_the_model_is_asked_often(tmp_path: Path, made: li
     again = served(made, ARTIFACT, tmp_path)
     assert again.packs, "another copy has it from the first request on"
     np.testing.assert_array_equal(again.scores(*QUERIES), together)
+
+
+def test_every_usual_size_has_its_graph_before_it_comes(cache: Path, made: list[Served]) -> None:
+    """A graph that is made when its size comes often is made while the cores are busiest."""
+    packs = served(made, ARTIFACT, cache).runtime.packed_texts()
+    assert isinstance(packs, PackedGraphs)
+    layout = packs.layout
+    assert layout is not None
+    missing = [each for each in layout.usual_shapes(32) if not packs._graphs.is_made(each)]
+    assert not missing, "one query alone was asked"
 
 
 def test_company_changes_no_answer_at_all(cache: Path, made: list[Served]) -> None:

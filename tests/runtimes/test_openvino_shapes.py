@@ -293,6 +293,54 @@ def test_models_of_one_process_share_the_memory_for_graphs(tmp_path: Path) -> No
     assert memory.take(25, 25), "all was given back"
 
 
+def test_expected_graphs_are_shared_equally_and_the_rarest_go_where_one_more_model_comes(
+    tmp_path: Path,
+) -> None:
+    memory = GraphMemory()
+    shapes = [((rows, 4),) for rows in (1, 2, 3, 4, 5)]
+    first, second = (
+        ShapeGraphs(
+            blobs_of(tmp_path / name, tmp_path / f"cache-{name}"),
+            lanes=1, size=10, limit=40, count_min=1, memory=memory,
+        )
+        for name in ("a", "b")
+    )  # fmt: skip
+
+    def made(graphs: ShapeGraphs) -> list[Any]:
+        graphs.wait_built()
+        return [each for each in shapes if graphs.is_made(each)]
+
+    first.join()
+    first.expect(shapes)
+    assert made(first) == shapes[:4], "all that there is room for"
+    second.join()
+    assert made(first) == shapes[:2], "the most expected stay"
+    second.expect(shapes)
+    assert made(second) == shapes[:2]
+    second.close()
+    first.expect(shapes)
+    assert made(first) == shapes[:4], "its share has grown again"
+    first.close()
+    first.close()
+    assert memory.take(40, 40), "all was given back"
+
+
+def test_a_model_has_its_least_number_of_graphs_however_many_share(tmp_path: Path) -> None:
+    memory = GraphMemory()
+    blobs = blobs_of(tmp_path / "m", tmp_path / "cache")
+    many = [
+        ShapeGraphs(blobs, lanes=1, size=10, limit=40, count_min=2, memory=memory)
+        for _ in range(4)
+    ]  # fmt: skip
+    for graphs in many:
+        graphs.join()
+    many[0].expect([((rows, 4),) for rows in (1, 2, 3)])
+    many[0].wait_built()
+    assert len(many[0].snapshot()) == 2
+    for graphs in many:
+        graphs.close()
+
+
 def test_a_compiler_is_a_guest_at_first_and_ends_at_once(tmp_path: Path) -> None:
     compiler = blobs_of(tmp_path / "m", tmp_path / "cache").compiler()
     assert compiler is not None

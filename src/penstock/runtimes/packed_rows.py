@@ -19,6 +19,7 @@ from penstock.core.batching.packed_sizes import (
     Placement,
     needed_sizes,
     place,
+    usual_sizes,
 )
 
 MASK: Final = "attention_mask"
@@ -46,6 +47,10 @@ class Layout:
         """Those that can stand in for all that batches of up to `texts_max` short texts have, the
         large ones first."""
         return [self.shape(size, texts_max) for size in needed_sizes(texts_max)]
+
+    def usual_shapes(self, texts_max: int) -> list[Shape]:
+        """All that such batches have; the needed ones first."""
+        return [self.shape(size, texts_max) for size in usual_sizes(texts_max)]
 
 
 def layout_bytes(layout: Layout | None, refused: str) -> bytes:

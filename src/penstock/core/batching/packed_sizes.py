@@ -46,8 +46,19 @@ _STANDING_IN: Final = tuple(
 def needed_sizes(texts_max: int) -> list[PackedSize]:
     """Those that can stand in for all that batches of up to `texts_max` short texts have, the large
     ones first."""
-    most = max(2 * ROW_TOKENS, texts_max * _USUAL_TOKENS)
-    return [size for size in reversed(_STANDING_IN) if size.tokens <= most]
+    return [size for size in reversed(_STANDING_IN) if size.tokens <= _usual_tokens(texts_max)]
+
+
+def usual_sizes(texts_max: int) -> list[PackedSize]:
+    """All that batches of up to `texts_max` short texts have; the needed ones first."""
+    needed = needed_sizes(texts_max)
+    return needed + [
+        size for size in SIZES if size.tokens <= _usual_tokens(texts_max) and size not in needed
+    ]
+
+
+def _usual_tokens(texts_max: int) -> int:
+    return max(2 * ROW_TOKENS, texts_max * _USUAL_TOKENS)
 
 
 @dataclass(slots=True)

@@ -20,7 +20,7 @@ from penstock.runtimes.openvino.shapes import ShapeGraphs
 from penstock.runtimes.packed_rows import Layout, PlacedTexts, layout_of, refusal_of
 
 #: Of the sizes that a batch of a few dozen texts has
-_GRAPHS_MAX: Final = 12
+_GRAPHS_MAX: Final = 16
 #: After so many questions for the layout, some two for a batch, it is looked for
 _ASKED_MIN: Final = 64
 _NEVER: Final = -1
@@ -76,7 +76,8 @@ class PackedGraphs:
             size=size,
             limit=limit,
             count_max=_GRAPHS_MAX,
-            first=layout.needed_shapes(texts_max) if layout is not None else (),
+            count_min=_GRAPHS_MIN,
+            first=layout.usual_shapes(texts_max) if layout is not None else (),
         )
         if layout is not None:
             self._begin(layout)
@@ -155,6 +156,7 @@ class PackedGraphs:
         self._graphs.close()
         if self._learner is not None:
             self._learner.join()
+            self._graphs.close()  # the learner may just have begun to expect graphs
 
     def _count(self) -> None:
         """A model that is asked often is worth a look at its graph."""
@@ -177,6 +179,7 @@ class PackedGraphs:
             return
         self._blobs.take_inputs(_dtypes(layout))
         self._known()
+        self._graphs.join()
         self._begin(layout)
 
     @staticmethod
@@ -187,10 +190,10 @@ class PackedGraphs:
             return None
 
     def _begin(self, layout: Layout) -> None:
-        needed = layout.needed_shapes(self._texts_max)
         self._layout = layout
-        self._missing = list(needed)
-        self._graphs.expect(needed)  # others when they come often
+        self._missing = layout.needed_shapes(self._texts_max)
+        # At once, and not when they come often: then the cores are busy
+        self._graphs.expect(layout.usual_shapes(self._texts_max))
 
 
 def _refusal(content: bytes | None) -> str:

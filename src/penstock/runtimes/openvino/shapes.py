@@ -42,11 +42,34 @@ _GRAPHS_MIN = 4
 
 
 class GraphMemory:
-    """Memory of the graphs of all models in this process; threads share it."""
+    """Memory of the graphs of all models in this process; threads share it.
+
+    Models whose graphs are made before they are asked for share it equally: where one more comes,
+    each of the others gives up what is above its share, its rarest graphs first.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._taken = 0
+        self._sharing: list[ShapeGraphs] = []
+
+    def join(self, graphs: ShapeGraphs) -> None:
+        with self._lock:
+            self._sharing.append(graphs)
+        self._divide()
+
+    def leave(self, graphs: ShapeGraphs) -> None:
+        """Idempotent, and nothing where it has not joined."""
+        with self._lock:
+            if graphs not in self._sharing:
+                return
+            self._sharing.remove(graphs)
+        self._divide()
+
+    def _divide(self) -> None:
+        sharing = list(self._sharing)
+        for graphs in sharing:
+            graphs.share(len(sharing))
 
     def take(self, size: int, limit: int) -> bool:
         """False: the total would be above `limit`."""
@@ -89,7 +112,8 @@ class ShapeGraphs:
     """`take` is called once per batch, on any thread; it never waits for a compilation.
 
     `size`: memory of a graph; `limit`: the bound for all graphs in `memory`. `count_max`: how many
-    there may be. `first`: shapes that go before others where there is not room for all.
+    there may be. `count_min`: of these how many there may be whatever other models have. `first`:
+    shapes that are expected, the most needed first; they go before others that were made.
     """
 
     def __init__(
@@ -101,6 +125,7 @@ class ShapeGraphs:
         limit: int,
         memory: GraphMemory = _MEMORY,
         count_max: int = _GRAPHS_MAX,
+        count_min: int = 0,
         first: Sequence[Shape] = (),
     ) -> None:
         self._blobs = blobs
@@ -108,13 +133,16 @@ class ShapeGraphs:
         self._size = size
         self._limit = limit
         self._memory = memory
-        self._count = min(count_max, limit // size)
+        self._count_max = self._count = min(count_max, limit // size)
+        self._count_min = count_min
         self._hot = HotShapes(self._count)
         self._lock = threading.Lock()
         self._runs: dict[Shape, FreeRuns] = {}
         self._compiler: ShapeCompiler | None = None
         self._builder: threading.Thread | None = None
         self._closed = False
+        if first:
+            memory.join(self)
         self._restore(first)
 
     def has(self, shape: Shape) -> bool:
@@ -141,13 +169,25 @@ class ShapeGraphs:
     def expect(self, shapes: Sequence[Shape]) -> None:
         """Their graphs are made now, the first first, without waiting for traffic."""
         with self._lock:
-            build = None if self._closed else self._hot.expect(shapes)
+            build = None if self._closed else self._hot.expect(shapes[: self._count])
         self._begin(build)
+
+    def join(self) -> None:
+        """Graphs are expected: from now on the memory is shared with the others that expect any."""
+        self._memory.join(self)
+
+    def share(self, count: int) -> None:
+        """So many models share the memory."""
+        self._allow(max(self._count_min, self._limit // count // self._size))
 
     def allow(self, count_max: int) -> None:
         """From now on no more graphs than these; the rarest go."""
+        self._count_max = count_max
+        self._allow(count_max)
+
+    def _allow(self, count: int) -> None:
         with self._lock:
-            self._count = min(count_max, self._limit // self._size)
+            self._count = min(count, self._count_max, self._limit // self._size)
             for shape in self._hot.allow(self._count):
                 del self._runs[shape]
                 self._memory.give_back(self._size)
@@ -177,6 +217,7 @@ class ShapeGraphs:
         self.wait_built()
         self._memory.give_back(self._size * len(self._runs))
         self._runs = {}
+        self._memory.leave(self)
 
     def _restore(self, first: Sequence[Shape]) -> None:
         """Takes over what other copies compiled, as far as there is room."""
