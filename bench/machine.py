@@ -15,6 +15,8 @@ from pathlib import Path
 from types import TracebackType
 
 _STALL_S = 0.005  #: a real-time process that wakes this much too late was held up by the machine
+#: With 1 ms, a watcher on each core made P50 and P99 of a classifier at 9,400 requests/s a fifth
+#: longer on two cores: each time it wakes, it takes the core of whatever runs there.
 _SLEEP_S = 0.0025
 _STALLS_MAX = 500  #: per core; their report must fit a pipe
 _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
