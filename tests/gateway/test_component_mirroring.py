@@ -4,6 +4,7 @@ answered first, nobody can name the shadow, and a component may become one and c
 from __future__ import annotations
 
 import asyncio
+import random
 from dataclasses import replace
 from typing import Any
 
@@ -13,8 +14,12 @@ from tests.kit.gateway import Bench, reply, routes
 from penstock.core.deployment.deployment import ComparedRoutes, EndpointRoutes, VariantRoutes
 from penstock.core.rollout.agreement import AgreementSpec
 from penstock.errors import ModelError
+from penstock.gateway.dispatch.endpoint_table import EndpointTable
 from penstock.gateway.dispatch.invocation import Affinity, Invocation
+from penstock.gateway.dispatch.recording import mirror_number
 from penstock.gateway.dispatch.streaming import StreamObserved
+from penstock.metrics import item_failures
+from penstock.metrics.counts.registry import MetricRegistry
 
 
 def component(name: str, *copies: int, **more: Any) -> VariantRoutes:
@@ -99,10 +104,24 @@ def test_it_is_counted_as_the_shadows_and_its_answer_is_nobodys() -> None:
     assert after["shadow"]["in_flight"] == 0
 
 
-def test_requests_for_other_components_are_copied_to_nobody() -> None:
+def test_each_of_both_is_found_by_the_other() -> None:
     bench = ComponentBench()
+    asked = bench.call()
+    bench.link(2).reply()
+    ids, number = bench.dispatcher.ids, mirror_number(asked.number)
+    asked_story, story = (bench.dispatcher.explain(ids.text(one)) for one in (asked.number, number))
+    assert asked_story is not None
+    assert story is not None
+    assert asked_story["mirrored_as"] == ids.text(number)
+    assert (story["mirror_of"], story["door"]) == (ids.text(asked.number), "shadow")
+    assert (story["route"]["variant"], story["route"]["copy"]) == ("AllTraffic", 2)
+
+
+def test_requests_for_other_components_are_copied_to_nobody() -> None:
+    bench, failures = ComponentBench(), item_failures.counts()
     bench.call("rank", 3)
     assert (bench.link(2).sent, bench.outcomes()) == ([], [])
+    assert item_failures.counts() == failures
 
 
 def test_each_source_has_its_own_shadow_and_share() -> None:
@@ -241,6 +260,32 @@ def test_a_shadow_ceases_to_be_one_and_answers_callers_at_once() -> None:
     assert bench.outcomes() == ["mirrored"]
     assert "shadow" not in bench.dispatcher.snapshot()["endpoints"]["echo"]
     assert bench.dispatcher.table.endpoints["echo"].only_answers
+
+
+def test_its_counts_are_apart_while_it_is_one_and_no_longer() -> None:
+    """The recorder is the same one: what becomes a shadow, or ceases to be one, has its history."""
+    registry = MetricRegistry()
+    table = EndpointTable(random.Random(1), registry)
+
+    def publish(*answering: VariantRoutes, shadows: tuple[VariantRoutes, ...] = ()) -> None:
+        table.publish(shop(*answering, shadows=shadows))
+        registry.collect(1_700_000_000)  # drops what no requests come for
+
+    def state(name: str) -> tuple[bool, bool]:
+        held = registry._recorders["echo", "AllTraffic", name, ""]
+        return held.apart, held.retired
+
+    other = replace(component("dark-rank", 4), shadow_of="rank")
+    publish(CHAT, RANK, NEXT)
+    held = registry._recorders["echo", "AllTraffic", "next", ""]
+    for before, after in (((), ()), ((other,), (other,)), ((), (other,))):
+        publish(CHAT, RANK, shadows=(DARK, *before))
+        assert [state(name) for name in ("chat", "next")] == [(False, False), (True, False)]
+        publish(CHAT, NEXT, RANK, shadows=after)
+        assert [state(name) for name in ("chat", "next")] == [(False, False), (False, False)]
+        assert registry._recorders["echo", "AllTraffic", "next", ""] is held
+    publish(CHAT)
+    assert ("echo", "AllTraffic", "next", "") not in registry._recorders
 
 
 def test_answers_of_a_shadows_two_revisions_are_compared_as_any_others() -> None:

@@ -87,6 +87,8 @@ def test_a_variant_counts_no_copies_that_its_component_of_that_kind_got() -> Non
     assert seen(registry) == APART
     (window,) = registry.totals["shop", "main"].windows.values()
     assert (window.invocations, window.concurrency) == (3, {T0: 1})
+    of_config = registry._configs["shop", "main"]["shop-1"]
+    assert of_config.total_s.count == 3
 
 
 def test_nor_those_of_another_gateway_and_once_it_answers_callers_all_count() -> None:

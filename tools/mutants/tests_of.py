@@ -208,6 +208,7 @@ TESTS_OF: dict[str, tuple[str, ...]] = {
         "core/components/test_component_rollout.py",
         *_RECONCILE,
         "core/test_core_endpoint_state.py",
+        "core/deployment/test_core_shadow_tag.py",
     ),
     "core/deployment/deployment.py": (
         "core/deployment/test_deployment_specs.py",
@@ -424,6 +425,7 @@ TESTS_OF: dict[str, tuple[str, ...]] = {
     ),
     "gateway/dispatch/endpoint_table.py": (
         "gateway/test_endpoint_table.py",
+        "gateway/test_component_mirroring.py",
         "gateway/test_others_counted.py",
         "gateway/test_two_generations.py",
         *_DISPATCH,
@@ -460,6 +462,7 @@ TESTS_OF: dict[str, tuple[str, ...]] = {
     "gateway/dispatch/shared_sessions.py": ("gateway/test_shared_sessions.py",),
     "gateway/dispatch/waiting.py": (
         "gateway/test_newcomers.py",
+        "gateway/test_component_mirroring.py",
         "gateway/test_two_generations.py",
         "core/test_core_holding.py",
         "gateway/test_retries.py",

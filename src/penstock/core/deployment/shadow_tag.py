@@ -13,6 +13,7 @@ be gone, or come back under its name: meanwhile nothing is copied.
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Iterable, Mapping
 from typing import Final
@@ -27,10 +28,9 @@ _SHARE: Final = "share="
 def of_tags(tags: Mapping[str, str]) -> ShadowSpec | None:
     """What the tags of a component say; None: it is no shadow, or the tag can't be read, which may
     be older than its meaning."""
-    try:
+    with contextlib.suppress(CallerError):
         return parsed(tags[TAG]) if TAG in tags else None
-    except CallerError:
-        return None
+    return None
 
 
 def parsed(value: str) -> ShadowSpec:
@@ -38,12 +38,9 @@ def parsed(value: str) -> ShadowSpec:
     source, *words = value.split() or [""]
     if not source or source.startswith(_SHARE):
         raise _invalid("it names no component")
-    share = 1.0
-    if words:
-        share = _share_of(words[0])
     if len(words) > 1:
         raise _invalid(f"there is nothing to be said by {words[1]!r}")
-    return ShadowSpec(source, share)
+    return ShadowSpec(source, _share_of(words[0])) if words else ShadowSpec(source)
 
 
 def check(name: str, shadow: ShadowSpec, base: str, others: Iterable[ComponentSpec]) -> None:

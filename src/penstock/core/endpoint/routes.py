@@ -145,8 +145,6 @@ def _shadow_entries(
         for one in _entries(deployment, deployment.shadows, copies)
     ]
     shadows = {one.name: one.shadow for one in components if one.shadow is not None}
-    if not shadows:
-        return tuple(of_variants)
     names = {one.name.lower(): one.name for one in components}
     hosts = [one for one in deployment.variants if one.model is None]
     found = _entries(deployment, hosts, copies, [one for one in components if one.name in shadows])
