@@ -67,3 +67,33 @@ def test_a_shadow_variant_has_a_row_that_says_so() -> None:
 def test_models_are_listed_with_who_serves_them() -> None:
     found = [(one["ModelName"], one["Endpoints"]) for one in listing.listed(StatusSite())]
     assert found == [("a-bad", []), ("witness", ["witness"])]
+
+
+class ShadowSite(StatusSite):
+    """Component `next` is the shadow of `chat`; `gone` has gone meanwhile."""
+
+    def sagemaker(self, operation: str, **members: Any) -> dict[str, Any]:
+        assert operation == "ListTags"
+        name = members["ResourceArn"].rpartition("/")[2]
+        if name == "gone":
+            raise CallerError("ValidationException", "Could not find it")
+        shadow = {"Key": "penstock:shadow-of", "Value": "chat share=0.5"}
+        return {"Tags": [{"Key": "team", "Value": "a"}, *([shadow] if name == "next" else [])]}
+
+
+def test_a_component_that_is_a_shadow_says_so_in_its_row() -> None:
+    components = [
+        {
+            "InferenceComponentName": name,
+            "InferenceComponentArn": f"arn:aws:sagemaker:us-east-1:1:inference-component/{name}",
+            "EndpointName": "shop",
+            "VariantName": "all",
+            "InferenceComponentStatus": "InService",
+        }
+        for name in ("chat", "gone", "next")
+    ]
+    shadows = listing.shadows_among(ShadowSite(), components)
+    assert shadows == {"next": "chat share=0.5"}
+    assert [status._component_row(one, shadows)[0] for one in components] == [
+        "chat", "gone", "next (shadow of chat share=0.5)",
+    ]  # fmt: skip

@@ -157,6 +157,10 @@ TESTS_OF: dict[str, tuple[str, ...]] = {
     "core/batching/response_cache.py": ("core/test_core_response_cache.py",),
     "core/batching/response_order.py": ("core/test_core_response_order.py",),
     "core/deployment/served_names.py": ("core/deployment/test_core_served_names.py",),
+    "core/deployment/shadow_tag.py": (
+        "core/deployment/test_core_shadow_tag.py",
+        "api/test_sagemaker_component_shadows.py",
+    ),
     "core/deployment/served_targets.py": ("core/rollout/test_rollout_targets.py",),
     "core/endpoint/target_rollouts.py": ("core/rollout/test_rollout_targets.py",),
     "core/request/forwarded_headers.py": ("core/test_core_forwarded_headers.py",),
@@ -204,6 +208,7 @@ TESTS_OF: dict[str, tuple[str, ...]] = {
         "core/components/test_component_rollout.py",
         *_RECONCILE,
         "core/test_core_endpoint_state.py",
+        "core/deployment/test_core_shadow_tag.py",
     ),
     "core/deployment/deployment.py": (
         "core/deployment/test_deployment_specs.py",
@@ -340,7 +345,11 @@ TESTS_OF: dict[str, tuple[str, ...]] = {
     "core/waiting_lines.py": ("core/test_core_waiting_lines.py", *_TRAFFIC),
     "core/resources.py": ("core/test_core_resources.py", "core/test_core_packing.py"),
     "core/machine/room.py": ("core/test_core_room.py", "core/test_core_guest_room.py"),
-    "core/endpoint/routes.py": ("core/test_core_routes.py", *_RECONCILE),
+    "core/endpoint/routes.py": (
+        "core/test_core_routes.py",
+        "core/components/test_component_shadows.py",
+        *_RECONCILE,
+    ),
     "core/endpoint/instance_pools.py": (
         "core/test_core_instance_pools.py",
         "core/test_core_instance_pools_properties.py",
@@ -416,6 +425,7 @@ TESTS_OF: dict[str, tuple[str, ...]] = {
     ),
     "gateway/dispatch/endpoint_table.py": (
         "gateway/test_endpoint_table.py",
+        "gateway/test_component_mirroring.py",
         "gateway/test_others_counted.py",
         "gateway/test_two_generations.py",
         *_DISPATCH,
@@ -432,7 +442,10 @@ TESTS_OF: dict[str, tuple[str, ...]] = {
     "gateway/http/listener_state.py": _HTTP,
     "gateway/http/answer_pipeline.py": _HTTP,
     "gateway/http/proxy.py": ("gateway/test_proxy.py",),
-    "gateway/dispatch/mirroring/shadows.py": ("gateway/test_mirroring.py",),
+    "gateway/dispatch/mirroring/shadows.py": (
+        "gateway/test_mirroring.py",
+        "gateway/test_component_mirroring.py",
+    ),
     "gateway/dispatch/mirroring/comparing.py": _COMPARING,
     "gateway/dispatch/mirroring/scoring.py": ("gateway/test_scoring.py",),
     "gateway/dispatch/outliers.py": ("gateway/test_outliers.py",),
@@ -449,6 +462,7 @@ TESTS_OF: dict[str, tuple[str, ...]] = {
     "gateway/dispatch/shared_sessions.py": ("gateway/test_shared_sessions.py",),
     "gateway/dispatch/waiting.py": (
         "gateway/test_newcomers.py",
+        "gateway/test_component_mirroring.py",
         "gateway/test_two_generations.py",
         "core/test_core_holding.py",
         "gateway/test_retries.py",

@@ -46,6 +46,7 @@ from penstock.control.store.records import (
 from penstock.control.store.store import Store
 from penstock.core.deployment.capacity_spec import SPREAD, ComponentRevision, CopySpec
 from penstock.core.deployment.deployment import ModelSource, VariantSpec
+from penstock.core.deployment.endpoint_state import DELETING, FAILED, IN_SERVICE
 from penstock.core.resources import ComputeResources
 
 _MIB = 2**20
@@ -276,8 +277,9 @@ async def describe_inference_component(context: SagemakerContext, params: Member
         ]
         if placed:
             described["RuntimeConfig"]["PlacementStatus"] = placed
-    if record.failure_reason:
-        described["FailureReason"] = record.failure_reason
+    failure = record.failure_reason or await _shadow_of_nothing(context, record)
+    if failure:
+        described["FailureReason"] = failure
     if record.request.get("Specification"):
         described["Specification"] = _specification(record.request["Specification"], record)
     if record.request.get("Specifications"):
@@ -287,6 +289,21 @@ async def describe_inference_component(context: SagemakerContext, params: Member
     if record.request.get("DeploymentConfig"):
         described["LastDeploymentConfig"] = record.request["DeploymentConfig"]
     return described
+
+
+async def _shadow_of_nothing(context: SagemakerContext, record: ComponentRecord) -> str:
+    """Why a component in service that is a shadow gets no copies; "" where it may get some."""
+    shadow = record.desired.shadow
+    if shadow is None or record.desired.status != IN_SERVICE:
+        return ""
+    endpoint = await context.call(Store.describe_endpoint, record.endpoint)
+    sources = [one for one in endpoint.components if shadow.is_of(one.name)]
+    if any(one.status not in (DELETING, FAILED) and one.shadow is None for one in sources):
+        return ""
+    return (
+        f"It is the shadow of {shadow.source!r}, which is no component of endpoint"
+        f" {endpoint.name!r} that answers callers: no request is copied to it."
+    )
 
 
 async def list_inference_components(context: SagemakerContext, params: Members) -> Members:

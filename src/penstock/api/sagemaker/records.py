@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import contextlib
 from typing import Any
 
 from penstock.api.aws import Members
@@ -27,7 +28,15 @@ from penstock.api.sagemaker.context import (
 from penstock.api.sagemaker.data_capture import check_data_capture
 from penstock.api.sagemaker.deployments import check_config
 from penstock.api.sagemaker.variants import SHADOWS, all_variants, model_names
-from penstock.control.store.records import ENDPOINT, ENDPOINT_CONFIG, MODEL, TooManyTags
+from penstock.control.store.records import (
+    COMPONENT,
+    ENDPOINT,
+    ENDPOINT_CONFIG,
+    MODEL,
+    NotFound,
+    TooManyTags,
+    UnreadableRecord,
+)
 from penstock.control.store.store import Store
 
 
@@ -118,7 +127,7 @@ async def add_tags(context: SagemakerContext, params: Members) -> Members:
         tags = await context.database.call(Store.add_tags, arn, tags_of(params))
     except TooManyTags as error:
         raise invalid(error.message) from error
-    _tell(context, arn)
+    await _tell(context, arn)
     return {"Tags": _as_list(tags)}
 
 
@@ -141,7 +150,7 @@ async def delete_tags(context: SagemakerContext, params: Members) -> Members:
     arn = params["ResourceArn"]
     await _require(context, arn)
     await context.database.call(Store.delete_tags, arn, params["TagKeys"])
-    _tell(context, arn)
+    await _tell(context, arn)
     return {}
 
 
@@ -151,11 +160,16 @@ async def _require(context: SagemakerContext, arn: str) -> None:
         raise not_found(kind, arn)
 
 
-def _tell(context: SagemakerContext, arn: str) -> None:
-    """The tags of an endpoint say under which names it is served."""
+async def _tell(context: SagemakerContext, arn: str) -> None:
+    """The tags of an endpoint say under which names it is served, those of an inference component
+    whose shadow it is."""
     kind, name = parse_arn(arn)
     if kind == ENDPOINT:
         context.plane.notify(name)
+    elif kind == COMPONENT:
+        with contextlib.suppress(NotFound, UnreadableRecord):  # then it is in no routes
+            record = await context.database.call(Store.describe_component, name)
+            context.plane.notify(record.endpoint)
 
 
 def _key_of(token: str) -> str:

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from penstock.cli.client import SageMaker, if_there
 from penstock.cli.endpoints.deploy import describe, heading
+from penstock.core.deployment import shadow_tag
 from penstock.errors import CallerError
 
 
@@ -22,6 +23,18 @@ def list_components(client: SageMaker, endpoint: str = "") -> list[dict[str, Any
     filters = {"EndpointNameEquals": endpoint} if endpoint else {}
     listed = list_all(client, "ListInferenceComponents", "InferenceComponents", **filters)
     return described(client, "DescribeInferenceComponent", "InferenceComponentName", listed)
+
+
+def shadows_among(client: SageMaker, components: list[dict[str, Any]]) -> dict[str, str]:
+    """Component that is a shadow -> whose, and of which share, as its tag says."""
+    found = {}
+    for one in components:
+        arn = one["InferenceComponentArn"]
+        answer = if_there(client, "ListTags", ResourceArn=arn, MaxResults=100) or {"Tags": []}
+        for tag in answer["Tags"]:
+            if tag["Key"] == shadow_tag.TAG:
+                found[one["InferenceComponentName"]] = tag["Value"]
+    return found
 
 
 def described(

@@ -6,6 +6,7 @@ import contextlib
 import io
 import sys
 import time
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 import typer
@@ -13,7 +14,7 @@ import typer
 from penstock.cli import options, transform_follow
 from penstock.cli.client import Client
 from penstock.cli.endpoints.deploy import describe
-from penstock.cli.endpoints.listing import list_components, list_endpoints
+from penstock.cli.endpoints.listing import list_components, list_endpoints, shadows_among
 from penstock.cli.output import print_json, print_table, seconds
 
 
@@ -58,6 +59,7 @@ def _show(client: Client, name: str, *, json_: bool) -> None:
     copies = client.admin("/copies")["copies"]
     costs = client.admin("/costs")["costs"]
     components = list_components(client, name)
+    shadows = shadows_among(client, components)
     jobs = [] if name else transform_follow.going(client.admin("/jobs")["jobs"])
     if name:
         copies = [copy for copy in copies if copy["endpoint"] == name]
@@ -65,7 +67,7 @@ def _show(client: Client, name: str, *, json_: bool) -> None:
     if json_:
         found = {
             "endpoints": endpoints, "components": components, "copies": copies, "costs": costs,
-            "jobs": jobs,
+            "jobs": jobs, "shadows": shadows,
         }  # fmt: skip
         print_json({"server": client.url} | found)
         return
@@ -87,7 +89,7 @@ def _show(client: Client, name: str, *, json_: bool) -> None:
         print_table(
             "inference components",
             ("component", "endpoint", "variant", "status", "copies", "reason"),
-            [_component_row(one) for one in components],
+            [_component_row(one, shadows) for one in components],
         )
     if copies:
         print()
@@ -163,10 +165,11 @@ def _by_type(cost: dict[str, Any]) -> str:
     return ", ".join(told) if len(told) > 1 else ""
 
 
-def _component_row(one: dict[str, Any]) -> list[object]:
+def _component_row(one: dict[str, Any], shadows: Mapping[str, str]) -> list[object]:
     runtime = one.get("RuntimeConfig") or {}
+    name = one["InferenceComponentName"]
     return [
-        one["InferenceComponentName"],
+        f"{name} (shadow of {shadows[name]})" if name in shadows else name,
         one["EndpointName"],
         one["VariantName"],
         one["InferenceComponentStatus"],

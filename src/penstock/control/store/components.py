@@ -32,6 +32,7 @@ from penstock.control.store.records import (
     UnknownVariant,
 )
 from penstock.control.store.rows import decode_revision, encode_revision
+from penstock.core.deployment import shadow_tag
 from penstock.core.deployment.capacity_spec import ComponentRevision
 from penstock.core.deployment.endpoint_state import (
     CREATING,
@@ -266,6 +267,9 @@ def _require_base(db: Connection, name: str, endpoint: str, variant: str) -> Non
         raise BaseUnfit(row["name"], "it is an adapter itself")
     if row["status"] not in (IN_SERVICE, UPDATING):
         raise BaseUnfit(row["name"], f"it is {row['status']}")
+    shadow = shadow_tag.of_tags(rows.tags_of(db, row["arn"]))
+    if shadow is not None:
+        raise BaseUnfit(row["name"], f"it is a shadow, of {shadow.source}, and answers no caller")
 
 
 def _adapters_of(db: Connection, base: RowMapping) -> Iterator[str]:
@@ -290,7 +294,7 @@ def _record(db: Connection, row: RowMapping) -> ComponentRecord:
             endpoint=endpoint["name"],
             endpoint_arn=endpoint["arn"],
             request=rows.request_of(row),
-            desired=rows.component_desired(row),
+            desired=rows.component_desired(row, shadow_tag.of_tags(rows.tags_of(db, row["arn"]))),
         )
 
 

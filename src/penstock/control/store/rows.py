@@ -35,8 +35,8 @@ from penstock.control.store.records import (
     TooManyTags,
     UnreadableRecord,
 )
-from penstock.core.deployment import served_names
-from penstock.core.deployment.capacity_spec import ComponentRevision, ComponentSpec
+from penstock.core.deployment import served_names, shadow_tag
+from penstock.core.deployment.capacity_spec import ComponentRevision, ComponentSpec, ShadowSpec
 from penstock.core.deployment.deployment import DeploymentSpec
 from penstock.core.deployment.endpoint_state import DELETING, IN_SERVICE
 from penstock.core.deployment.served_targets import ServedTarget
@@ -203,20 +203,33 @@ def targets_of(db: Connection, endpoint_key: str) -> tuple[ServedTarget, ...]:
 def components_of(db: Connection, endpoint_key: str) -> tuple[ComponentSpec, ...]:
     """The inference components of an endpoint that can be read, by name."""
     table = schema.inference_components
-    found = db.execute(
-        select(table).where(table.c.endpoint_key == endpoint_key).order_by(table.c.key)
+    of_endpoint = table.c.endpoint_key == endpoint_key
+    tags = schema.tags.c
+    named = db.execute(
+        select(tags.arn_key, tags.value)
+        .join_from(schema.tags, table, tags.arn_key == func.lower(table.c.arn))
+        .where(tags.name == shadow_tag.TAG, of_endpoint)
     )
+    shadows = {arn_key: shadow_tag.of_tags({shadow_tag.TAG: value}) for arn_key, value in named}
+    found = db.execute(select(table).where(of_endpoint).order_by(table.c.key))
     return tuple(
-        readable("component-rows", found.mappings(), component_desired, lambda row: row["name"])
+        readable(
+            "component-rows",
+            found.mappings(),
+            lambda row: component_desired(row, shadows.get(row["arn"].lower())),
+            lambda row: row["name"],
+        )
     )
 
 
-def component_desired(row: RowMapping) -> ComponentSpec:
+def component_desired(row: RowMapping, shadow: ShadowSpec | None = None) -> ComponentSpec:
+    """`shadow`: as its tags say."""
     return record_of(
         ComponentSpec,
         row,
         active=decode_revision(row["active"]),
         target=None if row["target"] is None else decode_revision(row["target"]),
+        shadow=shadow,
     )
 
 
@@ -287,6 +300,8 @@ def add_tags(db: Connection, arn: str, tags: Mapping[str, str]) -> dict[str, str
     if kind == ENDPOINT and any(map(served_names.is_tag, tags)):
         served_names.check(merged)
         check_names_free(db, name, served_names.of_tags(merged))
+    if kind == COMPONENT and shadow_tag.TAG in tags:
+        _check_shadow(db, name, shadow_tag.parsed(tags[shadow_tag.TAG]))
     db.execute(
         delete(schema.tags).where(columns.arn_key == arn.lower(), columns.name.in_(list(tags)))
     )
@@ -294,6 +309,14 @@ def add_tags(db: Connection, arn: str, tags: Mapping[str, str]) -> dict[str, str
     if rows:
         db.execute(insert(schema.tags), rows)
     return merged
+
+
+def _check_shadow(db: Connection, name: str, shadow: ShadowSpec) -> None:
+    row = require(db, COMPONENT, name)
+    found = components_of(db, row["endpoint_key"])
+    base = next((one.base for one in found if one.name == row["name"]), "")
+    others = [one for one in found if one.name != row["name"] and one.status != DELETING]
+    shadow_tag.check(row["name"], shadow, base, others)
 
 
 def check_names_free(db: Connection, endpoint: str, names: Collection[str]) -> None:

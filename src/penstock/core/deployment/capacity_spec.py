@@ -178,6 +178,17 @@ class ComponentRevision:
     rang: tuple[str, ...] | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class ShadowSpec:
+    """Whose requests a component gets copies of, which no caller waits for."""
+
+    source: str  #: the component that answers them; names are compared without case
+    share: float = 1.0  #: of its requests, above 0 and at most 1
+
+    def is_of(self, name: str) -> bool:
+        return self.source.lower() == name.lower()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComponentSpec:
     """The recorded component: `active` serves, `target` is being rolled out to replace it."""
@@ -188,6 +199,7 @@ class ComponentSpec:
     copies: int
     active: ComponentRevision
     target: ComponentRevision | None = None
+    shadow: ShadowSpec | None = None  #: None: it answers callers
 
     @property
     def base(self) -> str:

@@ -265,6 +265,8 @@ class VariantRoutes:
     zero_capacity: str = ""
     #: two revisions of the component, whose copies are both here; None: no answers are compared
     compared: ComparedRoutes | None = None
+    #: of a component that is a shadow: the one whose requests are copied to it; "" = no such one
+    shadow_of: str = ""
 
     @property
     def group(self) -> Group:
@@ -316,8 +318,9 @@ class EndpointRoutes:
     #: other names in protocols -> target model or component; "" = the endpoint itself
     served_names: Mapping[str, str] = field(default_factory=dict)
     capture: CaptureSpec | None = None  #: None: no call is captured
-    #: of shadow variants, apart from the others: no caller's request is ever routed to them. Their
-    #: weight is the share of the requests that is copied to them, 0 to 1
+    #: of shadow variants, and of components that are shadows, apart from the others: no caller's
+    #: request is ever routed to them. Their weight is the share of the requests that is copied to
+    #: them, 0 to 1
     shadows: tuple[VariantRoutes, ...] = ()
     compared: ComparedRoutes | None = None  #: of its generations; None: no answers are compared
     #: of target models that are not answered by the artifact of their own name alone

@@ -264,7 +264,7 @@ class RefuseCopy:
 class PublishRoutes:
     routes: EndpointRoutes
     #: generation-ready | copies-changed | weights-changed | endpoint-known |
-    #: served-names-changed | share-raised | baked
+    #: served-names-changed | targets-changed | shadows-changed | share-raised | baked
     reason: str
 
 

@@ -14,6 +14,7 @@ is divided, so that a generation with larger numbers gets no more. Those of the 
 
 Shadow variants have entries apart, those of the generation that serves. Their weight there is the
 share of the requests that is copied: theirs in proportion to the production variant's, at most all.
+So have inference components that are shadows of others, also while there is no such other one.
 """
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ from penstock.core.rollout.agreement import AgreementSpec
 
 GENERATION_READY = "generation-ready"
 TARGETS_CHANGED = "targets-changed"
+SHADOWS_CHANGED = "shadows-changed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +85,8 @@ def decide(
         targets: of target models that another artifact answers for, or is to.
     """
     reachable = [one for one in components if one.status not in (DELETING, FAILED)]
-    entries = _entries(deployment, deployment.variants, copies, reachable)
+    answering = [one for one in reachable if one.shadow is None]
+    entries = _entries(deployment, deployment.variants, copies, answering)
     compared = None
     if incoming is not None and incoming.share > 0 and not _take_components(deployment, incoming):
         if incoming.agreement is not None:
@@ -99,7 +102,7 @@ def decide(
         asynchronous=deployment.asynchronous is not None,
         served_names=served_names or {},
         capture=deployment.capture if deployment.capture and deployment.capture.captures else None,
-        shadows=_shadow_entries(deployment, copies),
+        shadows=_shadow_entries(deployment, copies, reachable),
         compared=compared,
         targets=targets,
     )
@@ -111,6 +114,8 @@ def decide(
         reason = "served-names-changed"
     elif published is not None and published == replace(routes, targets=published.targets):
         reason = TARGETS_CHANGED
+    elif published is not None and _copied_to(routes) != _copied_to(published):
+        reason = SHADOWS_CHANGED
     return (PublishRoutes(routes, reason),)
 
 
@@ -130,13 +135,34 @@ def _weighed(entries: list[VariantRoutes], share: float) -> list[VariantRoutes]:
 
 
 def _shadow_entries(
-    deployment: DeploymentSpec, copies: Mapping[str, Iterable[CopyObserved]]
+    deployment: DeploymentSpec,
+    copies: Mapping[str, Iterable[CopyObserved]],
+    components: Collection[ComponentSpec],
 ) -> tuple[VariantRoutes, ...]:
     production = sum(one.weight for one in deployment.variants)
-    return tuple(
+    of_variants = [
         replace(one, weight=min(one.weight / production, 1.0) if production else 0.0)
         for one in _entries(deployment, deployment.shadows, copies)
-    )
+    ]
+    shadows = {one.name: one.shadow for one in components if one.shadow is not None}
+    names = {one.name.lower(): one.name for one in components}
+    hosts = [one for one in deployment.variants if one.model is None]
+    found = _entries(deployment, hosts, copies, [one for one in components if one.name in shadows])
+    of_components = [
+        replace(
+            one,
+            weight=shadows[one.component].share,
+            shadow_of=names.get(source.lower(), source),
+        )
+        for one in found
+        for source in (shadows[one.component].source,)
+    ]
+    return (*of_variants, *of_components)
+
+
+def _copied_to(routes: EndpointRoutes) -> list[tuple[str, str, float]]:
+    """Which components are shadows, of which others, and by which share."""
+    return [(one.component, one.shadow_of, one.weight) for one in routes.shadows if one.component]
 
 
 def _entries(

@@ -111,16 +111,15 @@ class DrainWatch:
     def __init__(self, clock: Clock, timers: Timers) -> None:
         self._clock = clock
         self._timers = timers
-        self._copies: dict[int, CopyState] = {}
+        #: by themselves: one with the same number may be in a shadow's routes
+        self._copies: set[CopyState] = set()
         self._watchers: list[Callable[[], None]] = []
         self.waits = False
 
     def add(self, states: Iterable[CopyState]) -> None:
         """Adds copies that just left the routes; forgets those that came back into them."""
-        self._copies = {copy: state for copy, state in self._copies.items() if state.draining}
-        self._copies.update(
-            (state.copy, state) for state in states if state.outstanding or state.sequence_idle_s
-        )
+        self._copies = {state for state in self._copies if state.draining}
+        self._copies.update(state for state in states if state.outstanding or state.sequence_idle_s)
 
     def released(self, state: CopyState) -> None:
         """The last slot of a draining copy was freed. One with sequences waits for more than
@@ -130,7 +129,7 @@ class DrainWatch:
 
     def finished(self, state: CopyState) -> None:
         """Nothing will come to a draining copy any more."""
-        self._copies.pop(state.copy, None)
+        self._copies.discard(state)
         self.look()
 
     def look(self) -> None:
@@ -140,7 +139,11 @@ class DrainWatch:
 
     async def copies_drained(self, copies: Iterable[int], timeout_s: float) -> bool:
         watched = set(copies)
-        return await self.wait(lambda: watched.isdisjoint(self._copies), timeout_s)
+
+        def drained() -> bool:
+            return watched.isdisjoint(state.copy for state in self._copies)
+
+        return await self.wait(drained, timeout_s)
 
     async def wait(self, condition: Callable[[], bool], timeout_s: float) -> bool:
         """True once `condition` holds at a `look`; False after `timeout_s`."""

@@ -5,8 +5,10 @@ lost. While the link is paused, other copies are preferred. These facts change a
 order with the routes, so they are kept here and passed to the routers whenever one changes.
 `core/routing` decides which copy gets a request.
 
-The copies of a shadow variant are no part of their endpoint here: `Endpoint.shadow` has them, as an
-endpoint of its own that no request can name.
+The copies of a shadow variant, and those of components that are shadows of others, are no part of
+their endpoint here: `Endpoint.shadow` has them, as an endpoint of its own that no request can name.
+A component may become a shadow, or cease to be one: then its copies go from one to the other, and
+each finishes what it has sent.
 """
 
 from __future__ import annotations
@@ -42,9 +44,10 @@ class Endpoint:
     """One endpoint on the hot path. The dispatcher reads its fields for each request."""
 
     __slots__ = (
-        "_balances", "_stray", "admission", "beside", "capture", "compared", "generates",
-        "held_bytes", "held_count", "in_flight", "keeps_sequences", "lanes", "looks_closer", "name",
-        "only_answers", "pairs", "recorders", "router", "routes", "shadow", "targets",
+        "_balances", "_stray", "admission", "beside", "by_source", "capture", "compared",
+        "generates", "held_bytes", "held_count", "in_flight", "keeps_sequences", "lanes",
+        "looks_closer", "name", "only_answers", "pairs", "recorders", "router", "routes", "shadow",
+        "targets",
     )  # fmt: skip
 
     def __init__(
@@ -87,6 +90,8 @@ class Endpoint:
         for pool in routes.variants:
             if pool.base:
                 self.recorders[pool.group.pool].base = pool.base
+            if pool.shadow_of:
+                self.recorders[pool.group.pool].apart = True
         #: the recorder of requests that are for none of these
         self._stray = next(iter(self.recorders.values()), None)
         if routes.takes_components and routes.variants:
@@ -109,6 +114,8 @@ class Endpoint:
             and not self.compared
             and all(one.compared is None for one in routes.targets)
         )
+        #: of shadows: component whose requests are copied, or "" -> what gets the copies
+        self.by_source = {pool.shadow_of: pool for pool in routes.variants}
         #: by target model, those that not simply the artifact of their own name answers for
         self.targets = {one.target: one for one in routes.targets}
         #: whether its replies report the numbers of input and output tokens
@@ -174,20 +181,18 @@ class Endpoint:
 
 
 class Shadow(NamedTuple):
-    """The shadow variant of an endpoint."""
+    """The shadow variant of an endpoint, or its components that are shadows of others."""
 
-    entry: Endpoint  #: its copies, and the requests that were copied to them
+    entry: Endpoint  #: their copies, and the requests that were copied to them
     gate: MirrorGate
 
-    @property
-    def share(self) -> float:
-        """The share of the requests that is copied, 0 to 1."""
-        return self.entry.routes.variants[0].weight
+    def of(self, invocation: Invocation) -> VariantRoutes | None:
+        """What gets a copy of such a request. Its weight is the share of these that is copied."""
+        return self.entry.by_source.get(component_of(invocation) or "")
 
-    @property
-    def recorder(self) -> VariantRecorder:
-        """Counts what the shadow variant gets and answers."""
-        return self.entry.recorders[self.entry.routes.variants[0].name]
+    def component(self, name: str | None) -> VariantRoutes | None:
+        """The component of this name, where it is a shadow."""
+        return next((one for one in self.entry.routes.variants if one.component == name), None)
 
     def snapshot(self) -> dict[str, Any]:
         """JSON-ready state."""
@@ -240,7 +245,11 @@ class EndpointTable:
             gone = self._take(endpoint, ())
         else:
             gone = self._revise(endpoint, routes)
-        return gone + self._publish_shadow(endpoint, routes)
+        shadows = [] if endpoint.shadow is None else endpoint.shadow.entry.routes.variants
+        gone += self._publish_shadow(endpoint, routes)
+        if any(pool.group.pool in endpoint.recorders for pool in shadows):
+            endpoint.derive(self._recorders)  # what was a shadow answers callers now
+        return gone
 
     def _publish_shadow(self, endpoint: Endpoint, routes: EndpointRoutes) -> tuple[CopyState, ...]:
         shadow = endpoint.shadow
@@ -248,7 +257,10 @@ class EndpointTable:
             endpoint.shadow = None
             return self._end_shadow(shadow)
         of_shadow = EndpointRoutes(
-            endpoint=routes.endpoint, variants=routes.shadows, capture=routes.capture
+            endpoint=routes.endpoint,
+            variants=routes.shadows,
+            takes_components=routes.takes_components,
+            capture=routes.capture,
         )
         if shadow is not None:
             return _let_go(shadow.entry, self._revise(shadow.entry, of_shadow))
@@ -265,8 +277,7 @@ class EndpointTable:
 
     def _take(self, endpoint: Endpoint, gone: tuple[CopyState, ...]) -> tuple[CopyState, ...]:
         """Takes an endpoint's new routes, in which these copies are no longer."""
-        for state in gone:
-            self._copies.pop(state.copy, None)
+        self._drop(endpoint, gone)
         for variant in endpoint.routes.variants:
             for route in variant.copies:
                 self._copies[route.copy] = (endpoint, route.instance_id)
@@ -279,9 +290,14 @@ class EndpointTable:
 
     def _forget(self, endpoint: Endpoint) -> tuple[CopyState, ...]:
         gone = endpoint.router.replace(EndpointRoutes(endpoint=endpoint.name, variants=()))
-        for state in gone:
-            self._copies.pop(state.copy, None)
+        self._drop(endpoint, gone)
         return gone
+
+    def _drop(self, endpoint: Endpoint, gone: tuple[CopyState, ...]) -> None:
+        for state in gone:
+            place = self._copies.get(state.copy)
+            if place is not None and place[0] is endpoint:  # else they are its shadow's, or were
+                del self._copies[state.copy]
 
     def withdraw(self, name: str) -> tuple[CopyState, ...]:
         """Forgets an endpoint; returns the copies that drain from now on."""

@@ -9,6 +9,7 @@ import orjson
 
 from penstock.config import LimitConfig
 from penstock.core.deployment.deployment import VariantRoutes
+from penstock.core.deployment.shadow_tag import TAG
 from penstock.core.request.admission import Refusal
 from penstock.core.request.holding import REFUSED, HoldStep
 from penstock.core.routing import NoRoute, sequences
@@ -159,6 +160,16 @@ def endpoint_not_found(endpoint: str) -> PenstockError:
 def component_not_allowed() -> PenstockError:
     """The request names a component, but the endpoint has none."""
     return _filled("component-not-allowed")
+
+
+def component_is_shadow(endpoint: str, shadow: VariantRoutes) -> PenstockError:
+    """The request names a component that answers no caller."""
+    return CallerError(
+        "component-is-shadow",
+        f"Inference component {shadow.component} of endpoint {endpoint} answers no caller: it is"
+        f" the shadow of {shadow.shadow_of}, and gets copies of its requests.",
+        hint=f"Call {shadow.shadow_of}, or take the tag {TAG} away from {shadow.component}.",
+    )
 
 
 def no_route(

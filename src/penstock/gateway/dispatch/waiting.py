@@ -202,6 +202,9 @@ class Newcomers:
         pool = endpoint.pool_of(variant, component)
         others_wait = route is OTHERS_WAIT
         if not others_wait and (route.reason not in holding.NO_CAPACITY or pool is None):
+            shadow = endpoint.shadow.component(component) if component and endpoint.shadow else None
+            if shadow is not None:
+                return refusals.component_is_shadow(endpoint.name, shadow)
             session = session_of(invocation)
             return refusals.no_route(endpoint.name, variant, route, component, session)
         assert pool is not None

@@ -130,11 +130,11 @@ CAPTURE_FAILURES: Final = PrometheusMetric(
 )  # fmt: skip
 MIRRORED: Final = PrometheusMetric(
     "penstock_shadow_mirrored", "counter", (*_VARIANT, _COMPONENT),
-    "Requests that were copied to the shadow variant.",
+    "Requests that were copied to the shadow variant, or to the component that is a shadow.",
 )  # fmt: skip
 MIRROR_DROPPED: Final = PrometheusMetric(
     "penstock_shadow_dropped", "counter", (*_VARIANT, "reason", _COMPONENT),
-    "Sampled requests that were not copied to the shadow variant, by reason: in-session, "
+    "Sampled requests that were not copied to their shadow, by reason: in-session, "
     "too-many-in-flight, too-many-bytes, all-copies-full, no-copies, no-healthy-copy.",
 )  # fmt: skip
 COMPARED: Final = PrometheusMetric(

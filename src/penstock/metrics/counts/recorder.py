@@ -136,6 +136,8 @@ class VariantRecorder:
         self.retired = False  #: no new requests come, so it goes when its last one is counted
         #: for an adapter: the component on whose copies its requests run; empty: it is no adapter
         self.base = ""
+        #: of a component that is a shadow: no caller's requests, so its variant counts none of them
+        self.apart = False
         self._pending = VariantDelta()
         self._sampled_second = -1
         self._outcomes: dict[tuple[int, int, str], int] = {}
@@ -330,6 +332,8 @@ class PoolDelta:
     in_flight: int  #: requests in flight now
     concurrency: dict[int, int]  #: wall second -> requests in flight at its sample
     counted: VariantDelta | None  #: None: nothing happened
+    #: of a component that is a shadow: no caller's requests, so its variant counts none of them
+    apart: bool = False
 
 
 @dataclass(frozen=True, slots=True)

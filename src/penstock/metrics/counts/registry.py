@@ -23,7 +23,6 @@ from penstock.metrics.counts.recorder import (
     MetricDelta,
     PoolDelta,
     PoolId,
-    VariantDelta,
     VariantRecorder,
     decode,
     encode,
@@ -104,7 +103,8 @@ class MetricRegistry:
         """The recorder of a variant, or of one of its components, made on first use. `config`: the
         endpoint configuration of its copies; "" = not known.
 
-        Keep the result: a lookup costs time. Set `retired` when no new requests come.
+        Keep the result: a lookup costs time. Set `retired` when no new requests come, and `apart`
+        each time where they are no callers'.
         """
         pool = endpoint, variant, component
         self._departures.back(pool)
@@ -113,7 +113,7 @@ class MetricRegistry:
             found = VariantRecorder(endpoint, variant, component)
             self._recorders[*pool, config] = found
             self._totals_of(pool)
-        found.retired = False
+        found.retired = found.apart = False
         return found
 
     def keep(
@@ -273,6 +273,7 @@ class MetricRegistry:
             (one[2], recorder)
             for one, recorder in self._recorders.items()
             if one[:2] == (endpoint, variant)
+            and (component is not None or not recorder.apart)
             and component in (None, one[2], recorder.base or one[2])
         ]
         names = {name for name, _ in mine}
@@ -298,7 +299,10 @@ class MetricRegistry:
             with apart("metrics", " ".join(one)):
                 recorder.sample(now)
                 counted = recorder.take()
-                self._add(one[:3], recorder.base, counted.concurrency, counted, since, one[3])
+                told = PoolDelta(
+                    one[:3], recorder.base, one[3], 0, counted.concurrency, counted, recorder.apart
+                )
+                self._add(told, since)
         self._drop_retired()
         self._publish(now, final=final)
         for part in (self.models, self.containers):
@@ -334,9 +338,12 @@ class MetricRegistry:
             recorder.sample(now)
             counted = recorder.take()
             told = None if counted.is_empty else counted
-            self._add(pool, recorder.base, counted.concurrency, told, since, config)
-            in_flight, samples = recorder.in_flight, counted.concurrency
-            pools.append(PoolDelta(pool, recorder.base, config, in_flight, samples, told))
+            delta = PoolDelta(
+                pool, recorder.base, config, recorder.in_flight, counted.concurrency, told,
+                recorder.apart,
+            )  # fmt: skip
+            self._add(delta, since)
+            pools.append(delta)
         self._drop_retired()
         self._publish(now)
         self._drop_due(now)
@@ -354,35 +361,30 @@ class MetricRegistry:
         for one in found.pools:
             if one.pool in self._departures:
                 continue
+            told = f"{source}/{one.pool[2]} {one.config}"
             for totals in self._totals_of(one.pool):
-                told = f"{source}/{one.pool[2]} {one.config}"
                 if one.in_flight:
                     totals.in_flight[told] = one.in_flight
                 else:
                     totals.in_flight.pop(told, None)
+            if one.apart:
+                self._whole(one.pool[:2]).in_flight.pop(told, None)
             if one.base:
                 self._totals_of(one.pool)[-1].base = one.base
-            self._add(one.pool, one.base, one.concurrency, one.counted, found.since, one.config)
+            self._add(one, found.since)
 
-    def _add(
-        self,
-        pool: PoolId,
-        base: str,
-        concurrency: Mapping[int, int],
-        counted: VariantDelta | None,
-        since: float,
-        config: str,
-    ) -> None:
-        for totals in self._totals_of(pool):
+    def _add(self, one: PoolDelta, since: float) -> None:
+        pool, counted = one.pool, one.counted
+        for totals in self._totals_of(pool, apart=one.apart):
             if counted is None:
-                totals.add_samples(concurrency)
+                totals.add_samples(one.concurrency)
             else:
                 totals.add(counted, since=since)
-        if base:
-            self._totals_of((*pool[:2], base))[-1].add_samples(concurrency)
-        if config and counted is not None and not counted.is_empty:
+        if one.base:
+            self._totals_of((*pool[:2], one.base))[-1].add_samples(one.concurrency)
+        if one.config and counted is not None and not counted.is_empty and not one.apart:
             of_variant = self._configs.setdefault(pool[:2], {})
-            part = of_variant.setdefault(config, VariantTotals())
+            part = of_variant.setdefault(one.config, VariantTotals())
             part.unit_count = self._whole(pool[:2]).unit_count
             part.add(counted, since=since, samples=False)
 
@@ -518,9 +520,9 @@ class MetricRegistry:
             totals = self.totals[variant_id] = VariantTotals()
         return totals
 
-    def _totals_of(self, pool: PoolId) -> tuple[VariantTotals, ...]:
+    def _totals_of(self, pool: PoolId, *, apart: bool = False) -> tuple[VariantTotals, ...]:
         """The totals that count a pool's requests: the variant's, and the component's if there is
-        one."""
+        one. `apart`: only that."""
         endpoint, variant, component = pool
         whole = self._whole((endpoint, variant))
         if component:
@@ -532,7 +534,7 @@ class MetricRegistry:
         part = parts.get(component)
         if part is None:
             part = parts[component] = VariantTotals()
-        return (whole, part)
+        return (part,) if apart else (whole, part)
 
 
 def _cost_key(variant_id: VariantId, name: str, source: str) -> MetricKey:

@@ -1,9 +1,10 @@
-"""Copies of answered requests, for the shadow variant of their endpoint.
+"""Copies of answered requests, for the shadow variant of their endpoint, or for the component that
+is the shadow of theirs.
 
 The dispatcher makes one once the caller has its answer, and sends it like any other request, as a
-request of the shadow's own `Endpoint`: so it has a place in the metrics of the shadow variant, in
-`explain` and in data capture, and none in what its endpoint admits, forecasts or counts. Its answer
-goes to `Mirrors`, which throws it away.
+request of the shadow's own `Endpoint`: so it has a place in the metrics of the shadow, in `explain`
+and in data capture, and none in what its endpoint admits, forecasts or counts. That endpoint has no
+shadow, so nothing is copied twice. The answer goes to `Mirrors`, which throws it away.
 
 It is tried once, at one copy of the shadow's model, and has as much time as the request itself had.
 """
@@ -59,19 +60,22 @@ class CopiesUnderWay:
 
 
 class Mirrors(CopiesUnderWay):
-    """Copies for shadow variants."""
+    """Copies for shadows."""
 
     def copy(
         self, shadow: Shadow, original: Invocation, body: bytes, *, now: float
     ) -> tuple[Invocation, Routed] | None:
-        """A copy of a request, and its slot at the shadow variant; the caller sends it. None: the
-        request is not sampled, or the copy was dropped and counted.
+        """A copy of a request, and its slot at its shadow; the caller sends it. None: it has none,
+        or is not sampled, or the copy was dropped and counted.
 
         `body`: of the request; its door may have dropped it by now.
         """
-        gate, recorder, size = shadow.gate, shadow.recorder, len(body)
+        pool = shadow.of(original)
+        if pool is None:
+            return None
+        gate, recorder, size = shadow.gate, shadow.entry.recorders[pool.group.pool], len(body)
         in_session = session_of(original) is not None
-        outcome = gate.admit(shadow.share, self._random(), size, in_session=in_session)
+        outcome = gate.admit(pool.weight, self._random(), size, in_session=in_session)
         if outcome == NOT_SAMPLED:
             return None
         if outcome != MIRRORED:
@@ -81,6 +85,9 @@ class Mirrors(CopiesUnderWay):
             original, body, self, entry=shadow.entry, context=shadow,
             number=mirror_number(original.number), now=now,
         )  # fmt: skip
+        if pool.component:
+            assert made.affinity is not None, "it named the component that answered it"
+            made.affinity = made.affinity._replace(component=pool.component)
         routed = pick(shadow.entry.router, made, None, (), now)
         if isinstance(routed, NoRoute):
             gate.release(size)
