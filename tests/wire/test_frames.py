@@ -375,6 +375,7 @@ def test_reasons_of_batches_have_these_numbers() -> None:
         "draining": 7,
         "service-level": 8,
         "cache-hit": 9,
+        "half-of-callers": 10,
     }
 
 

@@ -127,6 +127,7 @@ BATCH_REASONS: Final = (
     "draining",
     "service-level",
     "cache-hit",
+    "half-of-callers",
 )
 BATCH_REASON_CODES: Final = {name: code for code, name in enumerate(BATCH_REASONS)}
 

@@ -25,7 +25,8 @@ simulation with half a millisecond each way, P99 at half load fell by two fifths
 timed from the end of the run before it.
 
 Where the spec gives a service level instead of knobs, `ServiceLevel` says when the wait is over and
-how many rows a batch takes; `service-level` is the reason where the level itself decided.
+how many rows a batch takes; `service-level` is the reason where the level itself decided, and
+`half-of-callers` where a batch takes half of the rows so that their callers don't end up in step.
 
 Which items a batch takes. The ready bucket whose head has the highest priority (0 first), then the
 longest wait, leads. Its items follow in order of priority, first in first out within priority and
@@ -85,8 +86,9 @@ class Batcher(WaitingItems):
     """The queue and the lanes of one copy. `now` never goes back; ids are the driver's, unique."""
 
     __slots__ = (
-        "_ahead", "_doomed", "_draining", "_full_reason", "_here", "_here_lane", "_lanes_ahead",
-        "_lanes_free", "_level", "_ran", "_runs", "_started", "_timer_reason", "_wait_s_max",
+        "_ahead", "_doomed", "_draining", "_full_reason", "_here", "_here_lane", "_idle_since",
+        "_lanes_ahead", "_lanes_free", "_level", "_ran", "_runs", "_started", "_timer_reason",
+        "_wait_s_max",
     )  # fmt: skip
 
     def __init__(self, spec: BatchSpec) -> None:
@@ -107,6 +109,7 @@ class Batcher(WaitingItems):
         ] * spec.lanes  #: when each lane's batch left; inf = the run is not timed
         self._ran = [(1, 0)] * spec.lanes  #: (rows, bucket index) of each lane's last batch
         self._draining = False
+        self._idle_since = -_INF  #: when the last batch ended, where nothing runs
         self._runs = RunTimes(spec)
         self._level = ServiceLevel(spec, self._runs) if spec.latency_s_p99_max else None
         self._here = RunHere(spec.run_here_s_max) if spec.run_here_s_max else None
@@ -255,6 +258,8 @@ class Batcher(WaitingItems):
         if self._spec.batches_ahead and not runs_here:
             self._lanes_ahead.remove(lane)
         self._lanes_free.append(lane)
+        if not self.running:
+            self._idle_since = now
         if self._waiting:
             self._expire(now, actions)
             self._run_ready(now, "lane-free", actions)
@@ -490,6 +495,9 @@ class Batcher(WaitingItems):
             if allowed < min(limit, self._bucket_rows[bucket]):
                 limit = max(allowed, first[3])
                 reason = "service-level"
+            elif first[3] <= (half := self._half(self._level, bucket, limit, now)):
+                limit = half
+                reason = "half-of-callers"
         oldest = first[4]
         ids: list[int] = []
         rows = 0
@@ -522,6 +530,19 @@ class Batcher(WaitingItems):
                 lane, tuple(ids), rows, length, now - oldest, self._queue_rows, reason, here=here
             )
         )
+
+    def _half(self, level: ServiceLevel, bucket: int, limit: int, now: float) -> int:
+        """How many rows of a bucket run first, while the others' callers wait; 0: all of them."""
+        rows = self._bucket_rows[bucket]
+        running = sum(
+            self._ran[lane][0] + (ahead[0] if ahead is not None else 0)
+            for lane, ahead in enumerate(self._ahead)
+            if self._started[lane] is not None
+        )
+        level.leaves(self._queue_rows + running)
+        if running or self._draining or self._preferred or not self._queue_rows == rows < limit:
+            return 0
+        return level.half(bucket, rows, now - self._idle_since)
 
     def _take_shorter(
         self, bucket: int, rows: int, limit: int, now: float, oldest: float, ids: list[int]

@@ -40,6 +40,13 @@ copy is behind, and larger batches end that soonest: in the twin a firm bound on
 level at four fifths of the load that the copy could carry, because small batches made it fall
 further behind.
 
+Halves. Callers that ask again once they are answered end up in step: all of their requests run in
+one batch, and the lane is idle until all have come back. Where what waits is all that there was of
+late (a moving maximum of the rows that wait or run, seen as batches leave), and the lanes have been
+idle for no longer than two runs, it is such callers' way back that they were idle for. Half of the
+rows then runs first, if two halves take less than the whole batch and that way: the others run
+while the first are answered and ask again. From then on the halves take turns.
+
 A `wait_s_max` above 0 stays in force: then only the size is chosen. `rows_max` is always a ceiling.
 """
 
@@ -265,13 +272,18 @@ def _affine(points: list[tuple[float, float, int]]) -> tuple[float, float]:
 _BUDGET_SHARE = 0.9
 _RATE_SHARE_MIN = 0.8
 _GAP_WEIGHT = 1 / 8
+#: Fewer rows than these have nothing to gain: a batch costs as much as they do.
+_HALVES_ROWS_MIN = 4
+_ALL_SHARE = 0.8
+_IDLE_RUNS_MAX = 2.0
+_FORGET = 0.99
 
 
 class ServiceLevel:
     """Wait and size for one copy. `bucket` is an index into the spec's buckets; 0 without any."""
 
     __slots__ = (
-        "_arrived", "_budget_s", "_gap_s", "_rows_max", "_runs", "_wait_s_max",
+        "_arrived", "_budget_s", "_gap_s", "_rows_max", "_rows_open", "_runs", "_wait_s_max",
     )  # fmt: skip
 
     def __init__(self, spec: BatchSpec, runs: RunTimes) -> None:
@@ -285,6 +297,21 @@ class ServiceLevel:
         self._arrived: list[float | None] = [None] * widths
         #: by bucket: moving mean between arrivals, s; a longer gap counts as the budget
         self._gap_s = [self._budget_s] * widths
+        self._rows_open = 0.0  #: moving maximum of the rows that wait or run
+
+    def leaves(self, rows_open: int) -> None:
+        """A batch is about to leave; so many rows wait or run."""
+        self._rows_open = max(rows_open, self._rows_open * _FORGET)
+
+    def half(self, bucket: int, rows: int, idle_s: float) -> int:
+        """How many of the `rows` that wait are to run first, where nothing runs, and nothing did
+        for `idle_s`; 0: all of them."""
+        if rows < _HALVES_ROWS_MIN or rows < _ALL_SHARE * self._rows_open:
+            return 0
+        half = (rows + 1) // 2
+        whole_s = self._runs.mean_between_s(rows, bucket)
+        pays = 2 * self._runs.mean_between_s(half, bucket) < whole_s + idle_s
+        return half if pays and idle_s <= _IDLE_RUNS_MAX * whole_s else 0
 
     def arrived(self, bucket: int, now: float) -> None:
         """An item was queued."""
