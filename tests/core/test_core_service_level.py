@@ -6,6 +6,8 @@ long; the level is 10 s, of which 9 s are the batcher's.
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from penstock.core.batching.batcher import Batcher, BatchSpec, RunBatch
@@ -182,93 +184,70 @@ def test_an_item_that_fills_a_batch_by_itself_is_not_cut() -> None:
 
 
 def in_step(**spec: object) -> Batcher:
-    """Eight callers whose requests ran in one batch for 5 s, until 5.0; they ask again at once."""
+    """Eight callers whose requests ran in one batch, for 5 s; it ended at 5.0."""
     served = batcher(**spec)
-    for ident in range(8):
-        served.add(ident, now=0.0)
-    (batch,) = served.on_timer(now=0.0)[0]
-    assert isinstance(batch, RunBatch)
-    assert batch.rows == 8, "how long a caller's way back takes is not known yet"
+    assert ask(served, 8, now=0.0).rows == 8, "how long their way back takes is not known yet"
     assert served.lane_freed(0, now=5.0) == []
     return served
+
+
+def ask(served: Batcher, callers: int, *, now: float, **item: Any) -> RunBatch:
+    """Each asks for a row; the batch that leaves then."""
+    first = int(now * 100)
+    for ident in range(first, first + callers):
+        served.add(ident, now=now, **item)
+    (batch,) = served.on_timer(now=now)[0]
+    assert isinstance(batch, RunBatch)
+    return batch
 
 
 def test_half_of_callers_in_step_runs_while_the_others_are_answered() -> None:
     """The lane was idle for 2 s, until all had come back. Two halves take 6 s; one batch takes 5,
     and 2 s of idleness follow. From then on one half's way back is the other half's run."""
     served = in_step(batches_ahead=1)
-    for ident in range(10, 18):
-        served.add(ident, now=7.0)
-    due = served.next_deadline()
-    assert due == 7.0
-    half = RunBatch(0, (10, 11, 12, 13), 4, 0, 0.0, 4, "half-of-callers")
-    assert served.on_timer(now=7.0)[0] == [half]
+    half = ask(served, 8, now=7.0)
+    assert half == RunBatch(0, (700, 701, 702, 703), 4, 0, 0.0, 4, "half-of-callers")
     ahead = served.next_deadline()
     assert ahead == pytest.approx(9.998), "just before the first half ends"
     (other,) = served.on_timer(now=ahead)[0]
     assert isinstance(other, RunBatch)
-    assert other.ids == (14, 15, 16, 17)
+    assert other.ids == (704, 705, 706, 707)
     assert served.lane_freed(0, now=10.0) == []
     assert served.lane_freed(0, now=13.0) == []
-    for ident in range(20, 24):
-        served.add(ident, now=14.0)
-    (again,) = served.on_timer(now=14.0)[0]
-    assert isinstance(again, RunBatch)
-    assert again.rows == 4, "no half of a half: there were eight of late"
+    assert ask(served, 4, now=14.0).rows == 4, "no half of a half: there were eight of late"
 
 
 def test_callers_that_come_back_at_once_run_together() -> None:
     """Two halves would take a second more than one batch and its half a second of idleness."""
-    served = in_step()
-    for ident in range(10, 18):
-        served.add(ident, now=5.5)
-    (batch,) = served.on_timer(now=5.5)[0]
-    assert isinstance(batch, RunBatch)
-    assert batch.rows == 8
+    assert ask(in_step(), 8, now=5.5).rows == 8
 
 
 def test_a_burst_after_a_long_pause_is_not_halved() -> None:
     """11 s are more than two runs: the lane did not wait for these callers' way back."""
-    served = in_step()
-    for ident in range(10, 18):
-        served.add(ident, now=16.0)
-    (batch,) = served.on_timer(now=16.0)[0]
-    assert isinstance(batch, RunBatch)
-    assert batch.rows == 8
+    assert ask(in_step(), 8, now=16.0).rows == 8
 
 
 def test_fewer_rows_than_there_were_of_late_are_not_halved() -> None:
     """Six of eight: the other two may come at any time, so these are no callers in step."""
-    served = in_step()
-    for ident in range(10, 16):
-        served.add(ident, now=7.0)
-    (batch,) = served.on_timer(now=7.0)[0]
-    assert isinstance(batch, RunBatch)
-    assert batch.rows == 6
+    assert ask(in_step(), 6, now=7.0).rows == 6
 
 
-def in_step_by(callers: int, **spec: object) -> RunBatch:
-    """The batch of callers whose first requests ran in one batch, and who came back 2 s later."""
+def rows_back(callers: int, **spec: object) -> int:
+    """Rows of the batch of callers whose first requests ran in one, and who came back 2 s later."""
     served = batcher(**spec)
-    for ident in range(callers):
-        served.add(ident, now=0.0)
-    served.on_timer(now=0.0)
+    ask(served, callers, now=0.0)
     served.lane_freed(0, now=4.0)
-    for ident in range(10, 10 + callers):
-        served.add(ident, now=6.0)
-    (batch,) = served.on_timer(now=6.0)[0]
-    assert isinstance(batch, RunBatch)
-    return batch
+    return ask(served, callers, now=6.0).rows
 
 
 def test_so_few_rows_cost_as_much_as_a_batch_does_and_are_not_halved() -> None:
-    assert in_step_by(3).rows == 3
-    assert in_step_by(4).rows == 2
+    assert rows_back(3) == 3
+    assert rows_back(4) == 2
 
 
 def test_where_sizes_are_preferred_none_is_halved() -> None:
-    assert in_step_by(5).rows == 3
-    assert in_step_by(5, rows_preferred=(8,)).rows == 5
+    assert rows_back(5) == 3
+    assert rows_back(5, rows_preferred=(8,)) == 5
 
 
 def test_a_draining_copy_halves_nothing() -> None:
@@ -283,13 +262,8 @@ def test_a_draining_copy_halves_nothing() -> None:
 def test_while_another_lane_runs_none_is_halved() -> None:
     """One row runs, so these eight are not all that there are, though nearly."""
     served = in_step(lanes=2)
-    served.add(9, now=6.9)
-    assert len(served.on_timer(now=6.9)[0]) == 1
-    for ident in range(10, 18):
-        served.add(ident, now=7.0)
-    (batch,) = served.on_timer(now=7.0)[0]
-    assert isinstance(batch, RunBatch)
-    assert batch.rows == 8
+    assert ask(served, 1, now=6.9).rows == 1
+    assert ask(served, 8, now=7.0).rows == 8
 
 
 def test_beside_rows_of_another_length_none_is_halved() -> None:
@@ -298,17 +272,12 @@ def test_beside_rows_of_another_length_none_is_halved() -> None:
     served = in_step(buckets=(8, 16), runs_measured=lengths)
     for ident in range(10, 18):
         served.add(ident, length=8, now=7.0)
-    served.add(18, length=16, now=7.0)
-    (batch,) = served.on_timer(now=7.0)[0]
-    assert isinstance(batch, RunBatch)
-    assert batch.rows == 8
+    assert ask(served, 1, length=16, now=7.0).rows == 8
 
 
 def test_a_request_with_most_of_the_rows_is_not_halved() -> None:
     """Its six rows fit into no half of seven, and leave with the one beside them."""
     served = in_step()
     served.add(10, rows=6, now=7.0)
-    served.add(11, now=7.0)
-    (batch,) = served.on_timer(now=7.0)[0]
-    assert isinstance(batch, RunBatch)
-    assert (batch.ids, batch.reason) == ((10, 11), "lane-free")
+    batch = ask(served, 1, now=7.0)
+    assert (batch.ids, batch.reason) == ((10, 700), "lane-free")
