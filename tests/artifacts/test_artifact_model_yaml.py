@@ -318,6 +318,13 @@ def test_any_tree_is_a_description_or_a_clear_error(tree: dict[str, object]) -> 
         assert parse(dump(description)) == description
 
 
+@pytest.mark.parametrize("end", ["\x85", "\u2028", "\u2029"])
+def test_line_ends_of_unicode_survive_writing_and_reading(end: str) -> None:
+    first = parse(BASE + f'labels: ["a{end}b"]'.encode("unicode_escape").decode())
+    assert first.labels == (f"a{end}b",)
+    assert parse(dump(first)) == first
+
+
 @settings(max_examples=300, deadline=None)
 @given(
     text=st.one_of(st.binary(max_size=60), st.text(alphabet="a1:-[]{}&*!|>'\"%@ \n\t", max_size=60))

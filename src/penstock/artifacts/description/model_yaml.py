@@ -11,7 +11,7 @@ import math
 import re
 from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import yaml
 from msgspec import Meta
@@ -44,6 +44,8 @@ from penstock.runtimes.environments.requirements import checked_line
 from penstock.runtimes.record import Interface, RuntimeRecord
 
 FILE_NAME = "model.yaml"
+#: Unicode's: written as it is and not as an escape, it is read as a space
+_NEXT_LINE: Final = "\x85"
 _ROWS_MAX = 65_536
 #: Where a service level chooses the batch size: its upper bound, unless the file gives another.
 _LEVEL_ROWS_MAX = 64
@@ -156,7 +158,10 @@ def dump(description: ModelDescription) -> str:
         keys = tree["engine"].items()
         tree["engine"] = {key: value for key, value in keys if value != 0 or value is False}
     kept = {key: value for key, value in tree.items() if value not in ("", {}, False)}
-    return yaml.safe_dump(kept, sort_keys=False, allow_unicode=True, width=100)
+    text = yaml.safe_dump(kept, sort_keys=False, allow_unicode=True, width=100)
+    if _NEXT_LINE in text:
+        text = yaml.safe_dump(kept, sort_keys=False, width=100)
+    return str(text)
 
 
 def _batching(file: BatchingFile | None, reader: Reader) -> Batching:
