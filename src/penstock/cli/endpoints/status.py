@@ -93,20 +93,7 @@ def _show(client: Client, name: str, *, json_: bool) -> None:
         )
     if copies:
         print()
-        of = ("component",) if components else ()
-        kinds = ("instance_type",) if _mixed(copies) else ()
-        columns = ("copy", "endpoint", "variant", *of, "instance", *kinds, "state", "outstanding",
-                   "pid")  # fmt: skip
-        builds = ("build",) if any(copy.get("build") for copy in copies) else ()
-        rows = [
-            [
-                *(_state(copy) if each == "state" else copy.get(each) for each in columns),
-                (copy.get("proof") or {}).get("state"),
-                *((copy.get("build") or {}).get("folder") for _ in builds),
-            ]
-            for copy in copies
-        ]
-        print_table("copies", (*columns, "answers", *builds), rows)
+        _print_copies(copies, with_components=bool(components))
     if costs:
         print()
         pools = ("$ by type",) if any(_by_type(cost) for cost in costs) else ()
@@ -123,6 +110,23 @@ def _show(client: Client, name: str, *, json_: bool) -> None:
             transform_follow.STATUS_COLUMNS,
             [row for job in jobs for row in transform_follow.status_rows(job)],
         )
+
+
+def _print_copies(copies: list[dict[str, Any]], *, with_components: bool) -> None:
+    of = ("component",) if with_components else ()
+    kinds = ("instance_type",) if _mixed(copies) else ()
+    columns = ("copy", "endpoint", "variant", *of, "instance", *kinds, "state", "outstanding",
+               "pid")  # fmt: skip
+    builds = ("build",) if any(copy.get("build") for copy in copies) else ()
+    rows = [
+        [
+            *(_state(copy) if each == "state" else copy.get(each) for each in columns),
+            (copy.get("proof") or {}).get("state"),
+            *((copy.get("build") or {}).get("folder") for _ in builds),
+        ]
+        for copy in copies
+    ]
+    print_table("copies", (*columns, "answers", *builds), rows)
 
 
 def _failed_row(endpoint: dict[str, Any]) -> list[object]:

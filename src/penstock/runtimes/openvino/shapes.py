@@ -52,6 +52,7 @@ class GraphMemory:
         self._lock = threading.Lock()
         self._taken = 0
         self._sharing: list[ShapeGraphs] = []
+        self._dividing = threading.Lock()  #: the last to divide counts all that share
 
     def join(self, graphs: ShapeGraphs) -> None:
         with self._lock:
@@ -67,9 +68,11 @@ class GraphMemory:
         self._divide()
 
     def _divide(self) -> None:
-        sharing = list(self._sharing)
-        for graphs in sharing:
-            graphs.share(len(sharing))
+        with self._dividing:
+            with self._lock:
+                sharing = list(self._sharing)
+            for graphs in sharing:
+                graphs.share(len(sharing))
 
     def take(self, size: int, limit: int) -> bool:
         """False: the total would be above `limit`."""
