@@ -1,11 +1,12 @@
 """Text generation: what serving costs an engine, and what the engine is worth beside others.
 
-A 135M Llama (SmolLM's dimensions, random weights, INT8), 128 tokens in, 64 out. Served is the whole
-path: HTTP, gateway, instance, engine process, text, server-sent events, with the client on the same
-cores. The bare engine is the same library by itself with the same settings, token ids in and out.
-Rounds alternate between all of them; `served_ratio` is the median of the rounds' own ratios at 32
-sequences. vLLM runs BF16 weights (it makes no INT8 of them on processors), transformers `generate`
-BF16 in one batch without padding.
+A 135M Llama (SmolLM's dimensions, random weights), 128 tokens in, 64 out. Served is the whole path:
+HTTP, gateway, instance, engine process, text, server-sent events, with the client on the same
+cores; `served` has INT8 weights, `served-bf16`, by a server of its own, BF16. The bare engine is
+the library of `served` by itself with the same settings, token ids in and out. Rounds alternate
+between all of them; `served_ratio` is the median of the rounds' own ratios at 32 sequences. vLLM
+runs BF16 weights (it makes no INT8 of them on processors), transformers `generate` BF16 in one
+batch without padding.
 
 `ttft_p50_s`, `ttft_p99_s`: time to first token, from the moment a request was due, under Poisson
 arrivals at 70 % of what the endpoint sustains with 32 in flight, answers of 16 to 128 tokens.
@@ -40,15 +41,17 @@ CACHE_GIB = 1
 LOAD = 0.7
 ANSWERS = (16, 128)  #: tokens, of the requests with arrival times
 NAME = "chat"
+SERVED, SERVED_BF16, TORCH = "served", "served-bf16", "transformers-bfloat16"
 INSTANCE_TYPE = "ml.local.medium"
 
 
 class Run:
     """The samples of all rounds: tokens/s by engine and number of sequences."""
 
-    def __init__(self, model: Model, base_url: str) -> None:
+    def __init__(self, model: Model, urls: dict[str, str]) -> None:
+        """`urls`: of the servers, by the name of what they serve."""
         self.model = model
-        self.base_url = base_url
+        self._urls = urls
         self.speeds: dict[tuple[str, int], list[float]] = defaultdict(list)
         self.equal: list[bool] = []
         self.gap_s_max = 0.0  #: the longest silence of a stream
@@ -61,13 +64,13 @@ class Run:
     def prompts(self, count: int) -> list[str]:
         return [self.model.text(TOKENS_IN, self._chance) for _ in range(count)]
 
-    def served(self, prompts: list[str]) -> list[str]:
+    def served(self, prompts: list[str], name: str = SERVED) -> list[str]:
         bodies = [completion(prompt, TOKENS_OUT, NAME) for prompt in prompts]
-        answers = whole(streamed(self.base_url, bodies, [0.0] * len(bodies)))
+        answers = whole(streamed(self._urls[name], bodies, [0.0] * len(bodies)))
         if {answer.tokens for answer in answers} != {TOKENS_OUT}:
             raise RuntimeError(f"an answer has not {TOKENS_OUT} tokens")
         taken = max(answer.last for answer in answers)
-        self.speeds["served", len(bodies)].append(len(bodies) * TOKENS_OUT / taken)
+        self.speeds[name, len(bodies)].append(len(bodies) * TOKENS_OUT / taken)
         self.gap_s_max = max(self.gap_s_max, *(answer.gap_s_max for answer in answers))
         return [answer.text for answer in answers]
 
@@ -100,10 +103,11 @@ class Run:
             ours = self.served(prompts)
             theirs = theirs or self.asked(bare, prompts)
             self.equal += [one == other for one, other in zip(ours, theirs, strict=True)]
+            self.served(prompts, SERVED_BF16)
             self.ask_others(others, prompts)
         told = [
             f"{name} {self.latest(name)}"
-            for name in ("served", bare.name, *(peer.name for peer in others))
+            for name in (SERVED, SERVED_BF16, bare.name, *(peer.name for peer in others))
         ]
         print(f"tokens/s at {COUNTS}: {', '.join(told)}", flush=True)
 
@@ -153,7 +157,7 @@ class Run:
     def _sustained_rps(self, seconds: float) -> float:
         """Answered per s with 32 in flight: from the first 32 ends to when the last was sent."""
         most = max(COUNTS)
-        speed = statistics.median(self.speeds["served", most])
+        speed = statistics.median(self.speeds[SERVED, most])
         count = 2 * most + round(seconds * speed / statistics.mean(ANSWERS))
         answers = self._mixed([0.0] * count, in_flight_max=most)
         ends = sorted(answer.last for answer in answers)
@@ -166,7 +170,7 @@ class Run:
             completion(prompt, self._chance.randint(low, high), NAME)
             for prompt in self.prompts(len(due))
         ]
-        return whole(streamed(self.base_url, bodies, due, in_flight_max=in_flight_max))
+        return whole(streamed(self._urls[SERVED], bodies, due, in_flight_max=in_flight_max))
 
 
 def started(model: Model, skip: list[str]) -> tuple[list[peers.Peer], dict[str, str]]:
@@ -207,8 +211,11 @@ def main(arguments: list[str]) -> None:
     cores = len(os.sched_getaffinity(0))
     with (
         with_engine(model.artifact, **engine) as folder,
+        with_engine(model.bf16, **engine) as folder_bf16,
         penstock_process() as (base_url, server_pid),
+        penstock_process() as (bf16_url, bf16_pid),
     ):
+        deploy(bf16_url, NAME, folder_bf16, instance_type=INSTANCE_TYPE)
         began = time.monotonic()
         deploy(base_url, NAME, folder, instance_type=INSTANCE_TYPE)
         deployed_s = time.monotonic() - began
@@ -217,7 +224,7 @@ def main(arguments: list[str]) -> None:
         )
         try:
             bare.wait_ready()
-            run = Run(model, base_url)
+            run = Run(model, {SERVED: base_url, SERVED_BF16: bf16_url})
             run.foreground = foreground()
             warm = run.prompts(4)
             run.missing = missing
@@ -226,11 +233,13 @@ def main(arguments: list[str]) -> None:
             run.asked(bare, warm)
             run.ask_others(others, warm)
             run.served(warm)
+            run.served(warm, SERVED_BF16)
             for turn in range(options.rounds):
                 if turn == options.peer_rounds:
                     run.dismiss(others)
                 run.round(bare, others, bare_first=bool(turn % 2))
-            run.remember("served", memory_bytes(server_pid))
+            run.remember(SERVED, memory_bytes(server_pid))
+            run.remember(SERVED_BF16, memory_bytes(bf16_pid))
             run.remember(bare.name, bare.memory_bytes)
             run.dismiss(others)
         finally:
@@ -238,6 +247,15 @@ def main(arguments: list[str]) -> None:
                 peer.close()
         first_tokens = run.first_tokens(options.seconds, options.capacity_seconds)
     report(run, first_tokens, bare.name, options, deployed_s)
+
+
+def ratios(run: Run, bare: str, count: int) -> dict[str, float | None]:
+    return {
+        "served_ratio": run.ratio(SERVED, bare, count),
+        "vs_vllm": run.ratio(SERVED, "vllm", count),
+        "bf16_vs_vllm": run.ratio(SERVED_BF16, "vllm", count),
+        "vs_transformers": run.ratio(SERVED, TORCH, count),
+    }
 
 
 def report(
@@ -248,25 +266,16 @@ def report(
     deployed_s: float,
 ) -> None:
     most = max(COUNTS)
-    torch = "transformers-bfloat16"
-    names = [name for name in ("served", bare, "vllm", torch) if run.speeds[name, most]]
+    every = (SERVED, SERVED_BF16, bare, "vllm", TORCH)
+    names = [name for name in every if run.speeds[name, most]]
     finish(
         "generate",
         {
-            "served_ratio": run.ratio("served", bare, most),
-            "vs_vllm": run.ratio("served", "vllm", most),
-            "vs_transformers": run.ratio("served", torch, most),
+            **ratios(run, bare, most),
             **first_tokens,
         },
         answers_equal=round(sum(run.equal) / len(run.equal), 3),
-        ratios={
-            count: {
-                "served_ratio": run.ratio("served", bare, count),
-                "vs_vllm": run.ratio("served", "vllm", count),
-                "vs_transformers": run.ratio("served", torch, count),
-            }
-            for count in COUNTS
-        },
+        ratios={count: ratios(run, bare, count) for count in COUNTS},
         tokens_per_s={
             name: {count: spread(run.speeds[name, count]) for count in COUNTS} for name in names
         },

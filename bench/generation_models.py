@@ -30,7 +30,7 @@ PEERS = Path(__file__).parent / "peers"
 
 
 class Model:
-    """`source`: Hugging Face's format, BF16. `artifact`: ours, INT8 weights."""
+    """`source`: Hugging Face's format, BF16. `artifact`: ours, weights in INT8; `bf16`: in BF16."""
 
     def __init__(self, shape: str) -> None:
         folder = CACHE / shape
@@ -44,7 +44,8 @@ class Model:
         if made.returncode:
             raise RuntimeError(f"the model was not made: see {log.name}")
         self.shape = shape
-        self.source, self.artifact = folder / "source", folder / "artifact"
+        self.source = folder / "source"
+        self.artifact, self.bf16 = folder / "artifact", folder / "bf16"
         self._words: list[str] = json.loads((folder / "words.json").read_text())
         self._tokenizer = Tokenizer.from_file(str(self.artifact / "tokenizer.json"))
 

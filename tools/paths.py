@@ -16,7 +16,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -90,20 +90,23 @@ class Recorder:
         took_s = time.monotonic() - began
         (self._folder / "on").unlink()
         found: Counter[tuple[str, str]] = Counter()
-        self._settled("*.json", at_least=len(ready))
+        self._settled("*.json", of=ready)
         for path in self._folder.glob("*.json"):
             for file, name, count in json.loads(path.read_text()):
                 found[file, name] += count
         return found, took_s
 
-    def _settled(self, pattern: str, at_least: int = 1) -> list[Path]:
-        """The files of all processes: none came for a fifth of a second."""
+    def _settled(self, pattern: str, of: Sequence[Path] = ()) -> list[Path]:
+        """The files of all processes: none came for a fifth of a second. `of`: what they said
+        before. One that has ended since, as a compiler does when it has nothing to do, says nothing
+        more."""
         deadline = time.monotonic() + 30.0
         seen: list[Path] = []
         while time.monotonic() < deadline:
             time.sleep(0.2)
             now = list(self._folder.glob(pattern))
-            if len(now) == len(seen) >= at_least:
+            living = sum(1 for each in of if Path("/proc", each.stem).exists())
+            if len(now) == len(seen) >= max(living, 1):
                 return now
             seen = now
         raise TimeoutError(f"{self._folder}: only {len(seen)} processes recorded")

@@ -19,14 +19,17 @@ import openvino as ov
 import tokenizers
 from openvino_genai import py_openvino_genai as genai
 
-from penstock.runtimes.openvino.runtime import ROUNDED_GROUP, arithmetic
+from penstock.artifacts.description import model_yaml
+from penstock.runtimes.openvino.runtime import arithmetic, rounded_group
 from penstock.runtimes.openvino_genai.structured import genai_tokenizer, token_bytes
 
 
 class Bare:
     def __init__(self, folder: Path, sequences_max: int, cache_gib: int, threads: int) -> None:
         tokenizer = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
-        vocabulary = json.loads((folder / "config.json").read_text())["vocab_size"]
+        config = json.loads((folder / "config.json").read_text())
+        precision = model_yaml.load(folder).precision
+        words = token_bytes(tokenizer, config["vocab_size"])
         scheduler = genai.SchedulerConfig()
         scheduler.cache_size = cache_gib
         scheduler.max_num_seqs = sequences_max
@@ -34,9 +37,9 @@ class Bare:
         scheduler.dynamic_split_fuse = True
         scheduler.enable_prefix_caching = True
         self._pipeline = genai.ContinuousBatchingPipeline(
-            str(folder), genai_tokenizer(genai, token_bytes(tokenizer, vocabulary), 1), scheduler,
-            "CPU", PERFORMANCE_HINT="LATENCY", ENABLE_CPU_PINNING=False,
-            INFERENCE_NUM_THREADS=threads, **arithmetic("", rounded_group=ROUNDED_GROUP),
+            str(folder), genai_tokenizer(genai, words, 1), scheduler, "CPU",
+            PERFORMANCE_HINT="LATENCY", ENABLE_CPU_PINNING=False, INFERENCE_NUM_THREADS=threads,
+            **arithmetic(precision, rounded_group=rounded_group(config)),
         )  # fmt: skip
         self._number = 0
 

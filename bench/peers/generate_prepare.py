@@ -8,6 +8,7 @@ full size, so that text costs what text costs.
 
     FOLDER/source      Hugging Face's format, as every engine reads it
     FOLDER/artifact    `penstock compile --target cpu-int8` of it
+    FOLDER/bf16        the same with `--target cpu-bf16`
     FOLDER/words.json  words that stay single tokens wherever they stand in a text
 """
 
@@ -140,8 +141,9 @@ def main(folder: Path, shape: str) -> None:
     if len(encode("".join(some), add_special_tokens=False)) != len(some):
         raise RuntimeError("the tokenizer does not take the words as single tokens")
     (folder / "words.json").write_text(json.dumps(words))
-    argv = ["compile", str(source), "-o", str(folder / "artifact"), "--target", "cpu-int8"]
-    subprocess.run([sys.executable, "-m", "penstock", *argv, "--measure-s", "0"], check=True)
+    for name, target in (("artifact", "cpu-int8"), ("bf16", "cpu-bf16")):
+        argv = ["compile", str(source), "-o", str(folder / name), "--target", target]
+        subprocess.run([sys.executable, "-m", "penstock", *argv, "--measure-s", "0"], check=True)
     stamp.write_text(made_by)
 
 

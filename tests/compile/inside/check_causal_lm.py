@@ -103,6 +103,7 @@ def test_int8_artifacts_are_small_and_describe_themselves(tmp_path: Path) -> Non
     assert small["parity"]["difference_mean"] > whole["parity"]["difference_mean"]
     description = detect(tmp_path / "int8").description
     assert (description.runtime, description.task) == ("openvino_genai", "text-generation")
+    assert description.precision == "f32"  # between its products of integers, on every processor
     assert model_yaml.load(tmp_path / "int8").engine == description.engine
 
 

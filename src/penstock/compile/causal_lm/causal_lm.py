@@ -2,7 +2,9 @@
 
 transformers reads the weights, `causal_lm_graph` builds the graph, and the result runs beside the
 source, token by token. A graph that fails the comparison is not written. Weights of `cpu-int8` are
-INT8 with a scale for each output; arithmetic stays in the processor's fastest floating format.
+INT8 with a scale for each output, and what they multiply is rounded to 8 bits in groups. All else
+is FP32: with BF16, processors that have it convert the weights in each step, and a step takes 1.3
+to 1.6 times as long (docs/performance.md).
 
 For the comparison the source continues prompts greedily. Then both are fed prompt and answer
 (teacher forcing) and compared at every step of the answer, as in `seq2seq_parity`. The graph runs
@@ -26,9 +28,9 @@ from penstock.compile.seq2seq.seq2seq_graph import Builder
 from penstock.compile.seq2seq.seq2seq_parity import Logits, StepsCompared, judged, to_format
 from penstock.compile.source.source import Source, read_json
 from penstock.compile.source.tokenizer_files import load_model, weights_of, write_tokenizer
-from penstock.compile.targets import CompileTarget, cpu_has_bf16
+from penstock.compile.targets import CompileTarget
 from penstock.errors import CallerError
-from penstock.runtimes.openvino.runtime import ROUNDED_GROUP, arithmetic
+from penstock.runtimes.openvino.runtime import arithmetic, rounded_group
 from penstock.runtimes.openvino_genai.record import RECORD as OPENVINO_GENAI
 
 _TOKENS_NEW = 24
@@ -63,8 +65,6 @@ def compare(
 
     def rounded() -> Logits:
         to_format(model, kind)
-        if kind == "int8" and precision == "bf16":
-            model.to(need("torch").bfloat16)
         return _source_logits(model, fed, starts)
 
     return judged(reference, [ours], precision=kind, loss_max=loss_max, rounded=rounded)
@@ -109,7 +109,8 @@ def _graph_logits(
 ) -> list[np.ndarray]:
     """The same from the artifact: the prompt at once, then one token per step through the cache."""
     openvino = need("openvino")
-    properties = arithmetic(precision, rounded_group=ROUNDED_GROUP)
+    config = read_json(graph.parent / "config.json")
+    properties = arithmetic(precision, rounded_group=rounded_group(config))
     compiled = openvino.Core().compile_model(
         graph, "CPU", {**properties, "KV_CACHE_PRECISION": "f32"}
     )
@@ -180,7 +181,7 @@ def compile_causal_lm(
             shutil.copyfile(source.root / name, staging / name)
     say(f"building the graph: {sizes.layers} layers, width {sizes.width}, {kind}")
     write_graph(model, staging, kind)
-    precision = _precision(kind)
+    precision = "f32" if kind == "int8" else kind
     say("comparing tokens with the source")
     found = compare(
         model, staging / _GRAPH, _samples(options, staging), kind=kind, precision=precision,
@@ -192,7 +193,7 @@ def compile_causal_lm(
             task=TASK,
             file=_GRAPH,
             engine=EngineOptions(),
-            precision=precision if kind != "int8" else "",
+            precision=precision,
         ),
         parity=found.record(),
         framework="PyTorch FP32",
@@ -209,13 +210,6 @@ def write_graph(model: Any, folder: Path, kind: str) -> None:
     builder = Builder(weights_of(model), int8=kind == "int8", bf16=kind == "bf16")
     graph = causal_lm(builder, model.config.to_dict())
     ov.save_model(graph, folder / _GRAPH, compress_to_fp16=False)
-
-
-def _precision(kind: str) -> str:
-    """Format of the artifact's arithmetic on this machine."""
-    if kind == "int8":
-        return "bf16" if cpu_has_bf16() else "f32"
-    return kind
 
 
 def _samples(options: Options, staging: Path) -> list[list[int]] | None:

@@ -32,7 +32,7 @@ from penstock.runtimes.generation.base import (
 )
 from penstock.runtimes.generation.prompts import Prompts, model_prompts
 from penstock.runtimes.generation.tool_formats import ToolFormats
-from penstock.runtimes.openvino.runtime import ROUNDED_GROUP, arithmetic
+from penstock.runtimes.openvino.runtime import arithmetic, rounded_group
 from penstock.runtimes.openvino_genai.adapters import (
     ADAPTERS_MAX,
     HEAD_SIZE,
@@ -78,7 +78,8 @@ class OpenVinoGenAiEngine(GenerationEngine):
         self._eos_ids: list[int] = settings["eos_ids"]
         sequences_max = int(settings["sequences_max"])
         context = settings["context_tokens_max"] or settings["positions_max"] or _CONTEXT_TOKENS
-        blocks = _blocks(model_dir, settings, context, sequences_max)
+        described = json.loads((model_dir / "config.json").read_bytes())
+        blocks = _blocks(described, settings, context, sequences_max)
         # One block is reserved: the library ends a sequence one token before the last block is
         # full.
         self.context_tokens_max = min(context, (blocks - 1) * BLOCK_TOKENS)
@@ -100,7 +101,7 @@ class OpenVinoGenAiEngine(GenerationEngine):
             batched = max(batched, self.context_tokens_max)
         scheduling.max_num_batched_tokens = batched
         eos_id = self._eos_ids[0] if self._eos_ids else 0
-        vocabulary = _vocabulary(model_dir, prompts)
+        vocabulary = _vocabulary(described, prompts)
         tokenizer = genai_tokenizer(library, token_bytes(prompts.tokenizer, vocabulary), eos_id)
         adapters: dict[str, str] = settings.get("adapters") or {}
         self._numbers = {key: at for at, key in enumerate(adapters, start=1)}
@@ -112,7 +113,7 @@ class OpenVinoGenAiEngine(GenerationEngine):
             graph_with_adapters(
                 base, _adapters(adapters), model_dir, graph=MODEL_FILE, stride=vocabulary
             )
-        properties = _properties(settings)
+        properties = _properties(described, settings)
         self._pipeline = _pipeline(library, model_dir, tokenizer, scheduling, properties)
         self._scores = PromptScores(
             model_dir / MODEL_FILE, properties, told=None if self.cache_tokens else 0
@@ -302,30 +303,31 @@ def _pipeline(
         ) from None
 
 
-def _vocabulary(model_dir: Path, prompts: Prompts) -> int:
+def _vocabulary(config: dict[str, Any], prompts: Prompts) -> int:
     """Rows of the logits: some models have more than their tokenizer has ids."""
-    config = json.loads((model_dir / "config.json").read_bytes())
     return max(int(config.get("vocab_size") or 0), prompts.vocabulary)
 
 
-def _properties(settings: dict[str, Any]) -> dict[str, Any]:
+def _properties(config: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:
     properties: dict[str, Any] = {
         "PERFORMANCE_HINT": "LATENCY",
         # Copies and processes share the cores; a pinned thread waits for the one that it has.
         "ENABLE_CPU_PINNING": False,
     }
-    properties.update(arithmetic(settings["precision"], rounded_group=ROUNDED_GROUP))
+    properties.update(arithmetic(settings["precision"], rounded_group=rounded_group(config)))
     if settings["threads"]:
         properties["INFERENCE_NUM_THREADS"] = int(settings["threads"])
     properties.update(settings["options"])
     return properties
 
 
-def _blocks(model_dir: Path, settings: dict[str, Any], context: int, sequences_max: int) -> int:
+def _blocks(
+    config: dict[str, Any], settings: dict[str, Any], context: int, sequences_max: int
+) -> int:
     """As many blocks as the cache's bytes hold, but no more than all sequences at full length
     need."""
     needed = sequences_max * (math.ceil(context / BLOCK_TOKENS) + 1)
-    size = _block_bytes(model_dir, settings)
+    size = _block_bytes(config, settings)
     held = int(settings["cache_bytes"]) // size
     if held < 2:
         raise ModelError(
@@ -337,9 +339,8 @@ def _blocks(model_dir: Path, settings: dict[str, Any], context: int, sequences_m
     return min(needed, held)
 
 
-def _block_bytes(model_dir: Path, settings: dict[str, Any]) -> int:
+def _block_bytes(config: dict[str, Any], settings: dict[str, Any]) -> int:
     """Bytes of the keys and values of a block's tokens in all layers, in the CPU's format."""
-    config = json.loads((model_dir / "config.json").read_bytes())
     heads = int(config["num_attention_heads"])
     kv_heads = int(config.get("num_key_value_heads") or heads)
     head_size = int(config.get("head_dim") or int(config["hidden_size"]) // heads)
