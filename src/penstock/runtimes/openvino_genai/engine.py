@@ -294,7 +294,8 @@ def _pipeline(
                 "engine-options",
                 f"KV_CACHE_PRECISION {cache} does not go with this processor's arithmetic for the "
                 f"model: {_words(error)}",
-                hint="Set precision: f32 in model.yaml, or leave KV_CACHE_PRECISION out.",
+                hint="Leave KV_CACHE_PRECISION out, or give the same to it and to precision in "
+                "model.yaml.",
             ) from None
         raise ModelError(
             "model-failed",
