@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from penstock.runtimes.openvino.runtime import ROUNDED_GROUP, rounded_group
+from penstock.runtimes.openvino.runtime import ROUNDED_GROUP, rounded_group_of
 
 
 @pytest.mark.parametrize(
@@ -22,15 +22,15 @@ from penstock.runtimes.openvino.runtime import ROUNDED_GROUP, rounded_group
     ],
 )
 def test_a_group_divides_the_widths(hidden: int, intermediate: int, group: int) -> None:
-    assert rounded_group({"hidden_size": hidden, "intermediate_size": intermediate}) == group
+    assert rounded_group_of({"hidden_size": hidden, "intermediate_size": intermediate}) == group
 
 
 def test_the_width_of_all_heads_counts_too() -> None:
     config = {"hidden_size": 576, "intermediate_size": 1536, "num_attention_heads": 8}
-    assert rounded_group({**config, "head_dim": 64}) == ROUNDED_GROUP  # 512 = 8 * 64
-    assert rounded_group({**config, "head_dim": 72}) == 192
+    assert rounded_group_of({**config, "head_dim": 64}) == ROUNDED_GROUP  # 512 = 8 * 64
+    assert rounded_group_of({**config, "head_dim": 72}) == 192
 
 
 @pytest.mark.parametrize("config", [{}, {"hidden_size": None}, {"hidden_size": "576"}, {"n": 1}])
 def test_a_description_without_widths_says_nothing(config: dict[str, Any]) -> None:
-    assert rounded_group(config) == ROUNDED_GROUP
+    assert rounded_group_of(config) == ROUNDED_GROUP

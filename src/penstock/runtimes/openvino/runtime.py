@@ -355,7 +355,7 @@ ROUNDED_GROUP = 64
 _ROUNDED_GROUP_MAX = 192
 
 
-def rounded_group(config: Mapping[str, Any]) -> int:
+def rounded_group_of(config: Mapping[str, Any]) -> int:
     """The group for a language model: the largest multiple of 32 that divides the widths of all its
     products. Groups that leave a rest are slower: 128 of 576 than 64.
 

@@ -32,7 +32,7 @@ from penstock.runtimes.generation.base import (
 )
 from penstock.runtimes.generation.prompts import Prompts, model_prompts
 from penstock.runtimes.generation.tool_formats import ToolFormats
-from penstock.runtimes.openvino.runtime import arithmetic, rounded_group
+from penstock.runtimes.openvino.runtime import arithmetic, rounded_group_of
 from penstock.runtimes.openvino_genai.adapters import (
     ADAPTERS_MAX,
     HEAD_SIZE,
@@ -315,7 +315,7 @@ def _properties(config: dict[str, Any], settings: dict[str, Any]) -> dict[str, A
         # Copies and processes share the cores; a pinned thread waits for the one that it has.
         "ENABLE_CPU_PINNING": False,
     }
-    properties.update(arithmetic(settings["precision"], rounded_group=rounded_group(config)))
+    properties.update(arithmetic(settings["precision"], rounded_group=rounded_group_of(config)))
     if settings["threads"]:
         properties["INFERENCE_NUM_THREADS"] = int(settings["threads"])
     properties.update(settings["options"])
