@@ -1,4 +1,4 @@
-"""Which lanes of a model share a graph."""
+"""Which lanes of a model share a graph, and who frees it."""
 
 from __future__ import annotations
 
@@ -61,3 +61,24 @@ def test_online_and_where_memory_is_short_lanes_share_one(
     assert compiled(loaded(folder, offline=False)) == 1
     monkeypatch.setattr(runtime_module, "bytes_max", lambda memory_bytes_max: 1 << 20)
     assert compiled(loaded(folder, offline=True)) == 1
+
+
+class _Held:
+    """Says when it goes."""
+
+    def __init__(self, name: str, gone: list[str]) -> None:
+        self._name, self._gone = name, gone
+
+    def __del__(self) -> None:
+        self._gone.append(self._name)
+
+
+def test_requests_go_after_their_graphs() -> None:
+    """The last that goes frees the graph: a request does so without the interpreter's lock."""
+    gone: list[str] = []
+    runtime = OpenVinoRuntime.__new__(OpenVinoRuntime)
+    runtime._packed = runtime._graphs = runtime._pack = None
+    runtime._compiled = [_Held("graph", gone)]
+    runtime._requests = [_Held("request", gone), _Held("request", gone)]
+    runtime.close()
+    assert gone == ["graph", "request", "request"]
