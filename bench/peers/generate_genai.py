@@ -20,7 +20,7 @@ import tokenizers
 from openvino_genai import py_openvino_genai as genai
 
 from penstock.artifacts.description import model_yaml
-from penstock.runtimes.openvino.runtime import arithmetic, rounded_group_of
+from penstock.runtimes.openvino.runtime import ROUNDED_GROUP, arithmetic
 from penstock.runtimes.openvino_genai.structured import genai_tokenizer, token_bytes
 
 
@@ -39,7 +39,7 @@ class Bare:
         self._pipeline = genai.ContinuousBatchingPipeline(
             str(folder), genai_tokenizer(genai, words, 1), scheduler, "CPU",
             PERFORMANCE_HINT="LATENCY", ENABLE_CPU_PINNING=False, INFERENCE_NUM_THREADS=threads,
-            **arithmetic(precision, rounded_group=rounded_group_of(config)),
+            **arithmetic(precision, rounded_group=ROUNDED_GROUP),
         )  # fmt: skip
         self._number = 0
 

@@ -30,7 +30,7 @@ from penstock.compile.source.source import Source, read_json
 from penstock.compile.source.tokenizer_files import load_model, weights_of, write_tokenizer
 from penstock.compile.targets import CompileTarget
 from penstock.errors import CallerError
-from penstock.runtimes.openvino.runtime import arithmetic, rounded_group_of
+from penstock.runtimes.openvino.runtime import ROUNDED_GROUP, arithmetic
 from penstock.runtimes.openvino_genai.record import RECORD as OPENVINO_GENAI
 
 _TOKENS_NEW = 24
@@ -109,8 +109,7 @@ def _graph_logits(
 ) -> list[np.ndarray]:
     """The same from the artifact: the prompt at once, then one token per step through the cache."""
     openvino = need("openvino")
-    config = read_json(graph.parent / "config.json")
-    properties = arithmetic(precision, rounded_group=rounded_group_of(config))
+    properties = arithmetic(precision, rounded_group=ROUNDED_GROUP)
     compiled = openvino.Core().compile_model(
         graph, "CPU", {**properties, "KV_CACHE_PRECISION": "f32"}
     )

@@ -32,7 +32,7 @@ from penstock.runtimes.generation.base import (
 )
 from penstock.runtimes.generation.prompts import Prompts, model_prompts
 from penstock.runtimes.generation.tool_formats import ToolFormats
-from penstock.runtimes.openvino.runtime import arithmetic, rounded_group_of
+from penstock.runtimes.openvino.runtime import ROUNDED_GROUP, arithmetic
 from penstock.runtimes.openvino_genai.adapters import (
     ADAPTERS_MAX,
     HEAD_SIZE,
@@ -113,7 +113,7 @@ class OpenVinoGenAiEngine(GenerationEngine):
             graph_with_adapters(
                 base, _adapters(adapters), model_dir, graph=MODEL_FILE, stride=vocabulary
             )
-        properties = _properties(described, settings)
+        properties = _properties(settings)
         self._pipeline = _pipeline(library, model_dir, tokenizer, scheduling, properties)
         self._scores = PromptScores(
             model_dir / MODEL_FILE, properties, told=None if self.cache_tokens else 0
@@ -309,13 +309,13 @@ def _vocabulary(config: dict[str, Any], prompts: Prompts) -> int:
     return max(int(config.get("vocab_size") or 0), prompts.vocabulary)
 
 
-def _properties(config: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:
+def _properties(settings: dict[str, Any]) -> dict[str, Any]:
     properties: dict[str, Any] = {
         "PERFORMANCE_HINT": "LATENCY",
         # Copies and processes share the cores; a pinned thread waits for the one that it has.
         "ENABLE_CPU_PINNING": False,
     }
-    properties.update(arithmetic(settings["precision"], rounded_group=rounded_group_of(config)))
+    properties.update(arithmetic(settings["precision"], rounded_group=ROUNDED_GROUP))
     if settings["threads"]:
         properties["INFERENCE_NUM_THREADS"] = int(settings["threads"])
     properties.update(settings["options"])
