@@ -3,8 +3,8 @@
 transformers reads the weights, `causal_lm_graph` builds the graph, and the result runs beside the
 source, token by token. A graph that fails the comparison is not written. Weights of `cpu-int8` are
 INT8 with a scale for each output, and what they multiply is rounded to 8 bits in groups. All else
-is FP32: with BF16, processors that have it convert the weights in each step, and a step takes 1.3
-to 1.6 times as long (docs/performance.md).
+is FP32: with BF16, processors with AMX convert the weights in each step, and a step takes 1.1 to
+1.6 times as long (docs/performance.md).
 
 For the comparison the source continues prompts greedily. Then both are fed prompt and answer
 (teacher forcing) and compared at every step of the answer, as in `seq2seq_parity`. The graph runs
