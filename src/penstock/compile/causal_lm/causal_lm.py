@@ -34,6 +34,8 @@ from penstock.runtimes.openvino.runtime import ROUNDED_GROUP, arithmetic
 from penstock.runtimes.openvino_genai.record import RECORD as OPENVINO_GENAI
 
 _TOKENS_NEW = 24
+#: Format of the weights -> that of the arithmetic.
+_PRECISIONS = {"f32": "f32", "bf16": "bf16", "int8": "f32"}
 
 
 def compare(
@@ -42,7 +44,6 @@ def compare(
     prompts: list[list[int]] | None,
     *,
     kind: str,
-    precision: str,
     loss_max: float | None,
 ) -> StepsCompared:
     """Compares the two. It leaves `model` in the artifact's number format, since a copy of large
@@ -53,7 +54,6 @@ def compare(
         graph: openvino_model.xml.
         prompts: token ids; None = random ones.
         kind: format of the weights, f32, bf16 or int8.
-        precision: format of the graph's arithmetic.
         loss_max: the caller's bound, instead of the one derived from the format's effect.
     """
     prompts = prompts or _random_prompts(model)
@@ -61,7 +61,7 @@ def compare(
     fed = [prompt + answer[:-1] for prompt, answer in zip(prompts, answers, strict=True)]
     starts = [len(prompt) - 1 for prompt in prompts]
     reference = _source_logits(model, fed, starts)
-    ours = _graph_logits(graph, fed, starts, precision)
+    ours = _graph_logits(graph, fed, starts, _PRECISIONS[kind])
 
     def rounded() -> Logits:
         to_format(model, kind)
@@ -180,10 +180,9 @@ def compile_causal_lm(
             shutil.copyfile(source.root / name, staging / name)
     say(f"building the graph: {sizes.layers} layers, width {sizes.width}, {kind}")
     write_graph(model, staging, kind)
-    precision = "f32" if kind == "int8" else kind
     say("comparing tokens with the source")
     found = compare(
-        model, staging / _GRAPH, _samples(options, staging), kind=kind, precision=precision,
+        model, staging / _GRAPH, _samples(options, staging), kind=kind,
         loss_max=options.tolerance,
     )  # fmt: skip
     return Compiled(
@@ -192,7 +191,7 @@ def compile_causal_lm(
             task=TASK,
             file=_GRAPH,
             engine=EngineOptions(),
-            precision=precision,
+            precision=_PRECISIONS[kind],
         ),
         parity=found.record(),
         framework="PyTorch FP32",
