@@ -37,7 +37,7 @@ from penstock.sim.outcome import percentile
 
 TOKENS_IN, TOKENS_OUT = 128, 64
 COUNTS = (1, 8, 32)
-CACHE_GIB = 1
+CACHE_GIB = 2
 LOAD = 0.7
 ANSWERS = (16, 128)  #: tokens, of the requests with arrival times
 NAME = "chat"

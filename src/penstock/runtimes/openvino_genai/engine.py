@@ -79,7 +79,8 @@ class OpenVinoGenAiEngine(GenerationEngine):
         sequences_max = int(settings["sequences_max"])
         context = settings["context_tokens_max"] or settings["positions_max"] or _CONTEXT_TOKENS
         described = json.loads((model_dir / "config.json").read_bytes())
-        blocks = _blocks(described, settings, context, sequences_max)
+        properties = _properties(settings)
+        blocks = cache_blocks(described, settings, context, sequences_max, properties)
         # One block is reserved: the library ends a sequence one token before the last block is
         # full.
         self.context_tokens_max = min(context, (blocks - 1) * BLOCK_TOKENS)
@@ -113,7 +114,6 @@ class OpenVinoGenAiEngine(GenerationEngine):
             graph_with_adapters(
                 base, _adapters(adapters), model_dir, graph=MODEL_FILE, stride=vocabulary
             )
-        properties = _properties(settings)
         self._pipeline = _pipeline(library, model_dir, tokenizer, scheduling, properties)
         self._scores = PromptScores(
             model_dir / MODEL_FILE, properties, told=None if self.cache_tokens else 0
@@ -322,37 +322,50 @@ def _properties(settings: dict[str, Any]) -> dict[str, Any]:
     return properties
 
 
-def _blocks(
-    config: dict[str, Any], settings: dict[str, Any], context: int, sequences_max: int
+def cache_blocks(
+    config: dict[str, Any],
+    settings: dict[str, Any],
+    context: int,
+    sequences_max: int,
+    properties: dict[str, Any],
 ) -> int:
-    """As many blocks as the cache's bytes hold, but no more than all sequences at full length
-    need."""
+    """As many blocks as the cache's bytes hold, but no more than all sequences at full length need.
+
+    Where they hold all of that in BF16, and that is what the model is computed in, `properties` get
+    it as the format of keys and values: 8 bits would be converted in each step, which takes 3 to 7
+    % of it (docs/performance.md). Else 8 bits hold twice as many tokens.
+    """
     needed = sequences_max * (math.ceil(context / BLOCK_TOKENS) + 1)
-    size = _block_bytes(config, settings)
-    held = int(settings["cache_bytes"]) // size
-    if held < 2:
+    cache = int(settings["cache_bytes"])
+
+    def held(precision: str) -> int:
+        return cache // _block_bytes(config, precision, adapters=bool(settings.get("adapters")))
+
+    if properties.get("INFERENCE_PRECISION_HINT") == "bf16" and held("bf16") >= needed:
+        properties.setdefault("KV_CACHE_PRECISION", "bf16")
+    precision = str(properties.get("KV_CACHE_PRECISION", "u8"))
+    blocks = held(precision)
+    if blocks < 2:
+        size = _block_bytes(config, precision, adapters=bool(settings.get("adapters")))
         raise ModelError(
             "cache-too-small",
-            f"the cache's {settings['cache_bytes']} bytes hold {held} blocks of {size} bytes, two "
-            "are needed",
+            f"the cache's {cache} bytes hold {blocks} blocks of {size} bytes, two are needed",
             hint="Raise engine.cache_mb in model.yaml.",
         )
-    return min(needed, held)
+    return min(needed, blocks)
 
 
-def _block_bytes(config: dict[str, Any], settings: dict[str, Any]) -> int:
+def _block_bytes(config: dict[str, Any], precision: str, *, adapters: bool) -> int:
     """Bytes of the keys and values of a block's tokens in all layers, in the CPU's format."""
     heads = int(config["num_attention_heads"])
     kv_heads = int(config.get("num_key_value_heads") or heads)
     head_size = int(config.get("head_dim") or int(config["hidden_size"]) // heads)
-    precision = str(settings["options"].get("KV_CACHE_PRECISION", "u8"))
     width = {"f32": 4, "f16": 2, "bf16": 2}.get(precision, 1)
     # With 8 bits each head of a token has a scale and a zero point, 4 bytes each.
-    head_bytes = head_size * width + (8 if width == 1 else 0)
-    layers = int(config["num_hidden_layers"]) * kv_heads * head_bytes
-    if settings.get("adapters"):
-        # For the head that carries adapters' numbers
-        layers += HEAD_SIZE * width + (8 if width == 1 else 0)
+    scales = 8 if width == 1 else 0
+    layers = int(config["num_hidden_layers"]) * kv_heads * (head_size * width + scales)
+    if adapters:  # the head that carries their numbers
+        layers += HEAD_SIZE * width + scales
     return layers * 2 * BLOCK_TOKENS
 
 
