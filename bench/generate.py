@@ -37,12 +37,12 @@ from penstock.sim.outcome import percentile
 
 TOKENS_IN, TOKENS_OUT = 128, 64
 COUNTS = (1, 8, 32)
-CACHE_GIB = 2
+CACHE_GIB = 2  #: 32 sequences of 2,048 tokens, in BF16 1.5
 LOAD = 0.7
 ANSWERS = (16, 128)  #: tokens, of the requests with arrival times
 NAME = "chat"
 SERVED, SERVED_BF16, TORCH = "served", "served-bf16", "transformers-bfloat16"
-INSTANCE_TYPE = "ml.local.medium"
+INSTANCE_TYPE = "ml.m5.large"  #: 2 cores, 8 GiB
 
 
 class Run:
@@ -199,7 +199,7 @@ def started(model: Model, skip: list[str]) -> tuple[list[peers.Peer], dict[str, 
 def main(arguments: list[str]) -> None:
     parser = argparse.ArgumentParser(prog="bench generate")
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--peer-rounds", type=int, default=3)
+    parser.add_argument("--peer-rounds", type=int, default=7)
     parser.add_argument("--seconds", type=float, default=60.0, help="of arrivals")
     parser.add_argument("--capacity-seconds", type=float, default=20.0)
     parser.add_argument("--skip", nargs="*", default=[], choices=["vllm", "transformers"])

@@ -9,7 +9,9 @@ the answers with the old model's, and by an alarm on the endpoint's errors (peri
 second: how many are sent back. Once with a margin, once where every share is exactly at its bound.
 
 `callers`: P99 of the same load on an endpoint alone, with a shadow variant of the same model, and
-with data capture; in turn, and then in turn again, each round in another order.
+with data capture; in turn, and then in turn again, each round in another order and at the same
+times. A round is short and its own P99 is of ten requests, so P99 is of all rounds together, and
+the ratio comes with what other rounds of the same kind would have said.
 """
 
 from __future__ import annotations
@@ -18,21 +20,21 @@ import argparse
 import http.client
 import json
 import random
-import statistics
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from bench.arithmetic import percentile_ms, resampled_range
 from bench.deployment import client_of, deploy
 from bench.machine import OthersLoad, foreground
-from bench.open_loop import open_loop
+from bench.open_loop import BackgroundLoad
 from bench.processes import penstock_up
-from bench.report import finish, spread, versions
+from bench.report import finish, versions
 from penstock.core.rollout.agreement import UNDECIDED, WORSE, AgreementCounts, AgreementSpec, judge
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -62,8 +64,8 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--rate", type=float, default=200.0, help="requests per s")
     parser.add_argument("--repeats", type=int, default=3, help="of each rollout")
     parser.add_argument("--equal", type=int, default=1000, help="equal models")
-    parser.add_argument("--rounds", type=int, default=7, help="of the load on each endpoint")
-    parser.add_argument("--seconds", type=float, default=20.0, help="of load in each round")
+    parser.add_argument("--rounds", type=int, default=30, help="of the load on each endpoint")
+    parser.add_argument("--seconds", type=float, default=5.0, help="of load in each round")
     options = parser.parse_args(arguments)
     figures: dict[str, Any] = {}
     with OthersLoad() as others:
@@ -278,8 +280,8 @@ def ended(
 
 
 def callers(rate: float, rounds: int, seconds: float) -> dict[str, Any]:
-    """P99 of callers with a shadow variant or capture, over that of the endpoint alone: the median
-    of the rounds' ratios."""
+    """P99 of callers with a shadow variant or capture, over that of the endpoint alone, all rounds
+    together."""
     model = ROOT / "examples" / "query_intent" / "artifact"
     bodies = [json.dumps({"inputs": f"weather in city {number}"}) for number in range(64)]
     with tempfile.TemporaryDirectory() as folder, penstock_up() as url:
@@ -306,25 +308,38 @@ def callers(rate: float, rounds: int, seconds: float) -> dict[str, Any]:
             waiter.wait(EndpointName=name, WaiterConfig={"Delay": 1, "MaxAttempts": 120})
         time.sleep(10.0)  # the shadow's own start
         foreground()
-        p99_ms: dict[str, list[float]] = {name: [] for name in ("alone", *ways)}
+        rounds_s: list[dict[str, list[float]]] = []
         chance = random.Random(1)
         for number in range(rounds + 1):
-            order = list(p99_ms)
+            order = ["alone", *ways]
             chance.shuffle(order)
+            taken_s: dict[str, list[float]] = {}
             for name in order:
                 at = f"{url}/endpoints/{name}/invocations"
-                seen = open_loop(at, bodies, rate=rate, seconds=seconds, seed=number)
-                if seen.failed or seen.refused:
-                    raise RuntimeError(f"{name}: {seen.failed} failed, {seen.refused} refused")
-                if number:  # the first round warms everything up
-                    p99_ms[name].append(seen.p99_ms)
-                    print(f"round {number} {name:8} P50 {seen.p50_ms:.2f} P99 {seen.p99_ms:.2f} ms")
-    ratios = {
-        name: [one / alone for one, alone in zip(p99_ms[name], p99_ms["alone"], strict=True)]
-        for name in ways
+                seen = BackgroundLoad(
+                    at, bodies, rate=rate, seconds=seconds, connections=64, seed=number
+                ).result()
+                if len(seen.answered) != seen.sent:
+                    raise RuntimeError(f"{name}: {seen.sent - len(seen.answered)} not answered")
+                taken_s[name] = [answered - due for due, answered in seen.answered]
+            if number:  # the first round warms everything up
+                rounds_s.append(taken_s)
+                told = (f"{name} {pooled_p99_ms([taken_s], name):.2f}" for name in ("alone", *ways))
+                print(f"round {number} P99, ms: {', '.join(told)}", flush=True)
+    figures: dict[str, Any] = {
+        "p99_ms": {name: round(pooled_p99_ms(rounds_s, name), 2) for name in ("alone", *ways)}
     }
-    return {
-        "shadow_p99_ratio": round(statistics.median(ratios["shadow"]), 3),
-        "capture_p99_ratio": round(statistics.median(ratios["capture"]), 3),
-        "p99_ms": {name: spread(values) for name, values in p99_ms.items()},
-    }
+    for name in ways:
+
+        def ratio(some: Sequence[dict[str, list[float]]], name: str = name) -> float:
+            return pooled_p99_ms(some, name) / pooled_p99_ms(some, "alone")
+
+        figures[f"{name}_p99_ratio"] = round(ratio(rounds_s), 3)
+        low, high = resampled_range(rounds_s, ratio)
+        figures[f"{name}_p99_ratio_range"] = [round(low, 3), round(high, 3)]
+    return figures
+
+
+def pooled_p99_ms(rounds_s: Sequence[dict[str, list[float]]], name: str) -> float:
+    """Of all requests of these rounds to one endpoint."""
+    return percentile_ms(sorted(each for taken in rounds_s for each in taken[name]), 0.99)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from penstock.errors import ModelError
-from penstock.runtimes.openvino_genai.engine import cache_blocks
+from penstock.runtimes.openvino_genai.engine import cache_blocks, check_room
 
 #: Keys and values of a token: 2 layers of 4 heads of 64 numbers, twice.
 CONFIG = {
@@ -59,3 +59,17 @@ def test_a_cache_of_less_than_two_blocks_is_refused() -> None:
     assert blocks(2 * U8_BLOCK, {}) == (2, None)
     with pytest.raises(ModelError, match=f"hold 1 blocks of {U8_BLOCK} bytes, two are needed"):
         blocks(2 * U8_BLOCK - 1, {"INFERENCE_PRECISION_HINT": "bf16"})
+
+
+def test_a_cache_that_outgrows_its_instance_is_refused_before_any_answer_breaks_off() -> None:
+    mib = 2**20
+    check_room(500 * mib, 1500 * mib, 2000 * mib)
+    check_room(500 * mib, 1500 * mib, 0)
+    with pytest.raises(ModelError) as refused:
+        check_room(600 * mib, 1500 * mib, 2000 * mib)
+    assert refused.value.code == "cache-too-large"
+    assert "may grow to 1500 MiB, and the loaded model leaves 1400 of" in str(refused.value)
+    assert "set engine.cache_mb in model.yaml to 1400 or less" in refused.value.hint
+    with pytest.raises(ModelError, match=r"leaves 0 of its instance's 2000 MiB") as refused:
+        check_room(2100 * mib, 1, 2000 * mib)
+    assert refused.value.hint == "Choose an instance type with more memory."

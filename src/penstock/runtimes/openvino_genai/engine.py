@@ -11,6 +11,7 @@ from __future__ import annotations
 import importlib
 import json
 import math
+import os
 import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
@@ -47,6 +48,7 @@ from penstock.runtimes.openvino_genai.structured import (
     token_bytes,
 )
 from penstock.runtimes.statistics import EngineStatistics
+from penstock.runtimes.workers.memory import own_bytes
 
 #: Tokens per block of the CPU's paged attention.
 BLOCK_TOKENS = 32
@@ -115,6 +117,11 @@ class OpenVinoGenAiEngine(GenerationEngine):
                 base, _adapters(adapters), model_dir, graph=MODEL_FILE, stride=vocabulary
             )
         self._pipeline = _pipeline(library, model_dir, tokenizer, scheduling, properties)
+        check_room(
+            own_bytes(os.getpid()),
+            blocks * _block_bytes(described, _cache_precision(properties), bool(adapters)),
+            settings.get("memory_bytes_max", 0),
+        )
         self._scores = PromptScores(
             model_dir / MODEL_FILE, properties, told=None if self.cache_tokens else 0
         )
@@ -338,15 +345,13 @@ def cache_blocks(
     needed = sequences_max * (math.ceil(context / BLOCK_TOKENS) + 1)
     cache = int(settings["cache_bytes"])
 
-    def held(precision: str) -> int:
-        return cache // _block_bytes(config, precision, adapters=bool(settings.get("adapters")))
-
-    if properties.get("INFERENCE_PRECISION_HINT") == "bf16" and held("bf16") >= needed:
+    adapters = bool(settings.get("adapters"))
+    in_bf16 = properties.get("INFERENCE_PRECISION_HINT") == "bf16"
+    if in_bf16 and needed * _block_bytes(config, "bf16", adapters) <= cache:
         properties.setdefault("KV_CACHE_PRECISION", "bf16")
-    precision = str(properties.get("KV_CACHE_PRECISION", "u8"))
-    blocks = held(precision)
+    size = _block_bytes(config, _cache_precision(properties), adapters)
+    blocks = cache // size
     if blocks < 2:
-        size = _block_bytes(config, precision, adapters=bool(settings.get("adapters")))
         raise ModelError(
             "cache-too-small",
             f"the cache's {cache} bytes hold {blocks} blocks of {size} bytes, two are needed",
@@ -355,7 +360,33 @@ def cache_blocks(
     return min(needed, blocks)
 
 
-def _block_bytes(config: dict[str, Any], precision: str, *, adapters: bool) -> int:
+def check_room(taken: int, cache: int, most: int) -> None:
+    """Whether a cache that grows to `cache` bytes has room beside what a loaded model has `taken`.
+
+    Without this the instance is ended when the cache has grown, and answers break off.
+
+    Args:
+        most: the instance's bytes; 0 = no limit, or a cache whose size nobody asked for.
+    """
+    if not 0 < most < taken + cache:
+        return
+    room = max(most - taken, 0) >> 20
+    raise ModelError(
+        "cache-too-large",
+        f"the cache may grow to {cache >> 20} MiB, and the loaded model leaves {room} of its "
+        f"instance's {most >> 20} MiB",
+        hint="Choose an instance type with more memory, or set engine.cache_mb in model.yaml to "
+        f"{room} or less."
+        if room
+        else "Choose an instance type with more memory.",
+    )
+
+
+def _cache_precision(properties: dict[str, Any]) -> str:
+    return str(properties.get("KV_CACHE_PRECISION", "u8"))
+
+
+def _block_bytes(config: dict[str, Any], precision: str, adapters: bool) -> int:
     """Bytes of the keys and values of a block's tokens in all layers, in the CPU's format."""
     heads = int(config["num_attention_heads"])
     kv_heads = int(config.get("num_key_value_heads") or heads)
