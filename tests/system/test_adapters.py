@@ -184,6 +184,7 @@ def test_an_adapter_is_held_to_the_answers_of_the_one_before(site: AdapterSite) 
         assert "FailureReason" not in taken
         assert taken["Specification"]["Container"]["ArtifactUrl"].endswith("/same")
     told = site.server.get("/admin/endpoints/shop/rollout?component=own")
+    assert told["old"]["source"].endswith("/same")
     assert told["agreement"]["verdict"] == "as-good"
     assert told["agreement"]["pairs"]["differ"] == 0
     assert {str(one) for one in found} == {str(one) for one in expected.values()}

@@ -22,6 +22,7 @@ from starlette.requests import Request
 from starlette.routing import Route
 
 from penstock.api.admin.answers import answered
+from penstock.artifacts.sources.source import shown_uri
 from penstock.control.plane import ControlPlane
 from penstock.control.store.records import COMPONENT, ComponentRecord, EndpointRecord, NotFound
 from penstock.control.store.store import Store
@@ -163,6 +164,7 @@ def _revision(
     return {
         "revision": revision.number,
         "model": revision.model.model_name,
+        "source": shown_uri(revision.model.uri) or revision.model.image,
         "copies_ready": ready[copies_name(record.name, revision.number)],
     }
 

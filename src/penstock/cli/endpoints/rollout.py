@@ -202,20 +202,24 @@ def _what(one: dict[str, Any]) -> str:
     return str(next(one[name] for name in ("config", "artifact", "model") if name in one))
 
 
-def _described(one: dict[str, Any]) -> str:
+def _described(one: dict[str, Any], other: dict[str, Any] | None) -> str:
     if "config" in one:
         return f"{one['config']} (generation {one['generation']})"
     if "artifact" in one:
         return str(one["artifact"])
-    return f"{one['model']} (revision {one['revision']}, {one['copies_ready']} copies ready)"
+    what = str(one["model"])
+    if other is not None and other["model"] == what:
+        # Both revisions of an adapter have its name
+        what = f"{what} from {one['source']}"
+    return f"{what} (revision {one['revision']}, {one['copies_ready']} copies ready)"
 
 
 def _rows(story: dict[str, Any]) -> list[tuple[str, object]]:
     progress, policy, agreement = story["progress"], story["policy"], story["agreement"]
     rows: list[tuple[str, object]] = [("status", story["status"])]
-    for which in ("old", "new"):
+    for which, beside in (("old", "new"), ("new", "old")):
         if one := story[which]:
-            rows.append((which, _described(one)))
+            rows.append((which, _described(one, story[beside])))
     if policy is not None and "batch" in policy:
         each = f"{policy['batch']} copies at a time, {policy['wait_s']:g} s after each"
         rows.append(("policy", f"{policy['kind']}: {each}"))
