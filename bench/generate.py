@@ -184,7 +184,7 @@ def started(model: Model, skip: list[str]) -> tuple[list[peers.Peer], dict[str, 
         began = time.monotonic()
         try:
             if name == "vllm":
-                peer = peers.vllm(model, sequences_max=max(COUNTS))
+                peer = peers.vllm(model, sequences_max=max(COUNTS), cache_gib=CACHE_GIB)
             else:
                 peer = peers.transformers(model, "bfloat16")
             peer.wait_ready()
@@ -199,7 +199,6 @@ def started(model: Model, skip: list[str]) -> tuple[list[peers.Peer], dict[str, 
 def main(arguments: list[str]) -> None:
     parser = argparse.ArgumentParser(prog="bench generate")
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--peer-rounds", type=int, default=7)
     parser.add_argument("--seconds", type=float, default=60.0, help="of arrivals")
     parser.add_argument("--capacity-seconds", type=float, default=20.0)
     parser.add_argument("--skip", nargs="*", default=[], choices=["vllm", "transformers"])
@@ -235,8 +234,6 @@ def main(arguments: list[str]) -> None:
             run.served(warm)
             run.served(warm, SERVED_BF16)
             for turn in range(options.rounds):
-                if turn == options.peer_rounds:
-                    run.dismiss(others)
                 run.round(bare, others, bare_first=bool(turn % 2))
             run.remember(SERVED, memory_bytes(server_pid))
             run.remember(SERVED_BF16, memory_bytes(bf16_pid))

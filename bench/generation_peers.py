@@ -82,13 +82,14 @@ def bare(model: Model, folder: Path, *, sequences_max: int, cache_gib: int, thre
     return Peer(f"bare-{model.shape}", argv, {"PYTHONPATH": str(ROOT / "src")})
 
 
-def vllm(model: Model, *, sequences_max: int) -> Peer:
+def vllm(model: Model, *, sequences_max: int, cache_gib: int) -> Peer:
     """Raises RuntimeError where it can't be installed."""
     python = make("vllm")
     cores = sorted(os.sched_getaffinity(0))
     bound = {
         "VLLM_CPU_OMP_THREADS_BIND": ",".join(map(str, cores)),
         "OMP_NUM_THREADS": str(len(cores)),
+        "VLLM_CPU_KVCACHE_SPACE": str(cache_gib),
         "VLLM_CACHE_ROOT": str(CACHE / "vllm"),  # it compiles its graph once
     }
     argv = [str(python), str(PEERS / "generate_vllm.py"), str(model.source), str(sequences_max)]
