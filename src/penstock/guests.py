@@ -44,10 +44,20 @@ def command(argv: Sequence[str], *, cores_max: int = 0) -> tuple[str, ...]:
     return (sys.executable, "-I", "-S", __file__, str(cores_max), *argv)
 
 
+def yield_at_once() -> bool:
+    """Whether a guest that is started now gives its core back as soon as anybody wants it. May make
+    the guests' control group."""
+    if not hasattr(os, "SCHED_IDLE"):
+        return False
+    return not _sessions_are_groups() or _idle_group(CPU_GROUPS) is not None
+
+
 def become_guest(cores_max: int) -> None:
     """Applies to this thread, and to all threads and processes that it starts from now on."""
     with contextlib.suppress(AttributeError, OSError):  # not Linux, or a stricter sandbox
         os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+    with contextlib.suppress(OSError):
+        Path("/proc/self/autogroup").write_text(str(_NICEST))
     if _sessions_are_groups() and not _enter_idle_group():
         print(
             "a guest yields its cores at the next tick only: the kernel schedules sessions as"
@@ -61,29 +71,44 @@ def become_guest(cores_max: int) -> None:
 
 
 def _sessions_are_groups() -> bool:
-    """Whether the kernel makes a group of each session, and this one now has the least weight."""
+    """Whether the kernel makes a group of each session."""
     try:
         if Path("/proc/sys/kernel/sched_autogroup_enabled").read_text().strip() != "1":
             return False
-        Path("/proc/self/autogroup").write_text(str(_NICEST))
     except OSError:
         return False
     paths = [line.split(":", 2) for line in Path("/proc/self/cgroup").read_text().splitlines()]
     return all(path == "/" for _, of, path in paths if not of or "cpu" in of.split(","))
 
 
-def _enter_idle_group(root: Path = CPU_GROUPS) -> bool:
-    """Enters the guests' control group. The first guest makes it, and it stays for later ones. Only
+def _idle_group(root: Path) -> Path | None:
+    """The guests' control group. The first guest makes it, and it stays for later ones. Only
     version 1 of control groups has a hierarchy for processors alone (with version 2 the whole tree
     would have to change)."""
     group = root / GROUP
     try:
         group.mkdir(exist_ok=True)
         (group / "cpu.idle").write_text("1")
-        (group / "cgroup.procs").write_text(str(os.getpid()))
+    except OSError:
+        return None
+    return group
+
+
+def _enter_idle_group(root: Path = CPU_GROUPS) -> bool:
+    group = _idle_group(root)
+    try:
+        if group is not None:
+            (group / "cgroup.procs").write_text(str(os.getpid()))
     except OSError:
         return False
-    return True
+    return group is not None
+
+
+def be_ordinary(leader: int) -> None:
+    """Gives every process of the session that `leader` leads normal priority, as far as we have the
+    right to: it is asked to end, which takes processor time. Blocks."""
+    for pid in _session(leader):
+        _be_ordinary(pid)
 
 
 def end(leader: int) -> None:

@@ -45,7 +45,8 @@ def children_compute() -> Iterator[None]:
 def give_a_tenth(leader: int) -> None:
     """A process of ours, which leads a session, gets a tenth of a core that others want, and so do
     the threads and processes that it starts later. Where the kernel makes a group of each session,
-    its weight counts among them."""
+    its weight counts among them. A loop that wakes still waits for the end of its time slice, which
+    it does not for a guest's."""
     for thread in Path(f"/proc/{leader}/task").glob("*"):
         with contextlib.suppress(OSError):
             os.setpriority(os.PRIO_PROCESS, int(thread.name), 10)

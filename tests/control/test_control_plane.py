@@ -18,7 +18,9 @@ from tests.kit.polling import until
 from tests.kit.processes import alive
 
 from penstock.control.access.keys import AccessKeys
+from penstock.control.instances.entries import InstanceEntry
 from penstock.control.store.store import Store
+from penstock.core.deployment.endpoint_state import READY
 from penstock.errors import CallerError
 
 pytestmark = pytest.mark.usefixtures("on_each_database")
@@ -254,6 +256,39 @@ async def test_a_stopped_instance_is_found_silent_and_replaced(tmp_path: Path) -
         await until(silent, lambda: str(server.plane.activities("shop")))
         status.settings = replace(status.settings, status_s_max=10.0)
         await server.settled(1)
+
+
+async def test_a_silent_shadow_is_not_taken_for_one_that_hangs(tmp_path: Path) -> None:
+    """It may get no core for minutes, and nobody waits for its answers."""
+    async with running(tmp_path / "s") as server:
+        spec = deployment()
+        dark = replace(spec.variants[0], name="dark")
+        shadowed = replace(spec, shadows=(dark,))
+        await server.plane.database.call(Store.create_endpoint, "shop", shadowed, arn="shop", now=1)
+        server.plane.notify("shop")
+        await server.reaches("InService")
+        reconciler = server.plane._reconciler
+        assert reconciler is not None
+
+        def ready() -> list[InstanceEntry]:
+            return [
+                one
+                for ledger, one in reconciler.work.status._under_way.instances()
+                if one.variant == "dark"
+                and [copy.phase for copy in ledger.copies_on(one.instance_id)] == [READY]
+            ]
+
+        await until(ready)
+        (shadow,) = ready()
+        assert shadow.pid is not None
+        status = reconciler.work.status
+        status.settings = replace(status.settings, status_s_max=0.05)
+        os.kill(shadow.pid, signal.SIGSTOP)
+        status.ask()
+        await until(lambda: shadow.silent_count > 10)
+        os.kill(shadow.pid, signal.SIGCONT)
+        await until(lambda: shadow.silent_count == 0)
+        assert ready() == [shadow]
 
 
 async def test_models_that_hang_while_they_load_keep_no_other_waiting(tmp_path: Path) -> None:

@@ -77,7 +77,7 @@ def test_what_is_over_ends_with_its_story_and_is_seen_as_ending() -> None:
 
 def test_no_clock_ends_the_start_of_a_guest() -> None:
     one = seen("a", STARTING, since=0.0)
-    state = observed(Seen(replace(one.instance, guest=True)))
+    state = observed(Seen(replace(one.instance, yields=True)))
     assert expire(state, now=9999.0, spec=SPEC) == Expired((), state, None)
 
 

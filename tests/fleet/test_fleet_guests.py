@@ -13,6 +13,7 @@ from tests.fleet.local_site import Run, fleet_of, spec_of
 from tests.kit.polling import until
 from tests.kit.processes import children_of, runs
 
+from penstock import guests
 from penstock.core.machine.guest_start import GuestStartSpec
 from penstock.errors import NotNowError
 from penstock.fleet import child
@@ -38,11 +39,48 @@ def group_of(pid: int) -> str:
     return group.read_text().partition(" ")[2].strip() if group.exists() else ""
 
 
+@pytest.mark.skipif(not hasattr(os, "SCHED_IDLE"), reason="the kernel has no such policy")
+def test_a_shadow_is_a_guest_where_guests_yield_at_once(
+    tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It takes no process that stood ready: such a one is no guest from its start."""
+    monkeypatch.setattr(guests, "yield_at_once", lambda: True)
+
+    async def test() -> None:
+        async with fleet_of(tmp_path) as fleet:
+            fleet.keep_warm(1, [])
+            await until(lambda: any(one.ready for one in fleet.spares()), "a spare")
+            (spare,) = fleet.spares()
+            handle = await fleet.start(replace(spec_of(tmp_path), shadow=True))
+            assert handle.pid is not None
+            assert set(policies_below(handle.pid).values()) == {os.SCHED_IDLE}
+            assert [one.pid for one in fleet.spares()] == [spare.pid]
+
+    run(test)
+
+
+@pytest.mark.skipif(not hasattr(os, "SCHED_IDLE"), reason="the kernel has no such policy")
+def test_a_shadow_that_is_asked_to_end_may_use_a_core_for_that(tmp_path: Path, run: Run) -> None:
+    """On a full machine it could not even read what it is told."""
+
+    async def test() -> None:
+        async with fleet_of(tmp_path, "--deaf") as fleet:
+            handle = await fleet.start(replace(spec_of(tmp_path), shadow=True))
+            assert handle.pid is not None
+            ended = asyncio.create_task(fleet.stop("one", grace_s=60.0))
+            await until(lambda: set(policies_below(handle.pid or 0).values()) == {os.SCHED_OTHER})
+            os.kill(handle.pid, signal.SIGKILL)
+            await ended
+
+    run(test)
+
+
 @pytest.mark.parametrize("spare", [False, True])
-def test_a_shadow_gets_a_tenth_of_a_core_that_others_want(
-    tmp_path: Path, run: Run, *, spare: bool
+def test_elsewhere_a_shadow_gets_a_tenth_of_a_core_that_others_want(
+    tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch, *, spare: bool
 ) -> None:
     """All of its threads, also where its process stood ready before."""
+    monkeypatch.setattr(guests, "yield_at_once", lambda: False)
 
     async def test() -> None:
         async with fleet_of(tmp_path, *([] if spare else ["--worker"])) as fleet:

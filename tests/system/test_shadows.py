@@ -14,6 +14,8 @@ from tests.kit.polling import wait_until
 from tests.kit.python_models import ECHO, python_model
 from tests.kit.servers import Server
 
+from penstock import guests
+
 pytestmark = pytest.mark.system
 
 #: Answers with its own name, and fails as it is asked to.
@@ -118,12 +120,9 @@ def test_the_shadow_gets_its_share_and_both_have_metrics_of_their_own(
     )  # fmt: skip
     with pytest.raises(ClientError, match="dark"):
         empty_server.invoke("shares", "who", TargetVariant="dark")
-    priorities = {
-        one["variant"]: os.getpriority(os.PRIO_PROCESS, one["pid"])
-        for one in empty_server.ready_copies("shares")
-    }
-    ours = os.getpriority(os.PRIO_PROCESS, empty_server.pid)
-    assert priorities == {"all": ours, "dark": 10}, "callers' instances go before it"
+    pids = {one["variant"]: one["pid"] for one in empty_server.ready_copies("shares")}
+    idle = {name: os.sched_getscheduler(pid) == os.SCHED_IDLE for name, pid in pids.items()}
+    assert idle == {"all": False, "dark": guests.yield_at_once()}, "callers' instances go before it"
 
 
 def test_its_share_is_changed_by_the_variants_weight(empty_server: Server, tmp_path: Path) -> None:

@@ -43,6 +43,11 @@ class InstanceSpec:
         default_factory=dict
     )  #: JSON: settings of `ArtifactCache` and limits
 
+    @property
+    def yields(self) -> bool:
+        """Whether others go before it, so that it may get no core for minutes."""
+        return self.guest or self.shadow
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlatformAccess:

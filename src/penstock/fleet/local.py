@@ -90,16 +90,19 @@ class LocalFleet:
             raise NotNowError("fleet-closing", "the server is stopping: no instance is started")
         if spec.instance_id in self._children:
             raise InternalError("instance-exists", f"instance {spec.instance_id} runs already")
+        # A guest of lesser rights yields at the next tick only, and has a hundredth of a core: what
+        # a job can live with, but a shadow is to be compared with what it shadows
+        guest = spec.guest or (spec.shadow and guests.yield_at_once())
         # Guests never take a spare: spares are kept for endpoints
-        child = None if spec.guest else self._take_spare(spec)
+        child = None if guest else self._take_spare(spec)
         warm = child is not None
-        if spec.guest:
+        if guest:
             command = guests.command(self._command, cores_max=spec.cores_max)
             child = self._spawn(spec.log_path, spec.instance_id, command)
             child.become_guest()
         elif child is None:
             child = self._spawn(spec.log_path, spec.instance_id, self._command)
-        if spec.shadow:
+        if spec.shadow and not guest:
             scheduling.give_a_tenth(child.process.pid)
         child.devices = self._free_devices(spec)
         self._children[spec.instance_id] = child
@@ -141,6 +144,8 @@ class LocalFleet:
         if child.guest and not grace_s:
             await asyncio.to_thread(guests.end, child.process.pid)
         else:
+            if child.guest:
+                await asyncio.to_thread(guests.be_ordinary, child.process.pid)
             child.send(signal.SIGTERM)
         await asyncio.wait([child.ended], timeout=max(grace_s, 0.0))
         child.kill_group()

@@ -161,8 +161,8 @@ class CopyOperations:
         self._record = record
         self._give_up_instance = give_up_instance
         self._loads = asyncio.Semaphore(settings.loads_max)
-        #: guests load one at a time, so that nobody else waits behind them
-        self._guests_loads = asyncio.Semaphore(1)
+        #: those that yield load one at a time, so that nobody else waits behind them
+        self._yielding_loads = asyncio.Semaphore(1)
 
     def load(self, ledger: EndpointLedger, entry: InstanceEntry, copy: CopyEntry) -> None:
         """Loads a new copy. Its phase is loading."""
@@ -325,7 +325,7 @@ class CopyOperations:
     async def _turn_to_load(self, entry: InstanceEntry) -> AsyncIterator[None]:
         """Waits for one of the places to load. The place is given back after a while, so that
         models that never finish loading do not block others."""
-        loads = self._guests_loads if entry.guest else self._loads
+        loads = self._yielding_loads if entry.yields else self._loads
         held = True
 
         def give_back() -> None:

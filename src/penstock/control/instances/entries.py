@@ -66,8 +66,13 @@ class InstanceEntry:
             taken_bytes=self.own_bytes,
             leaving=self.leaving,
             instance_type=self.kind.name,
-            guest=self.guest,
+            yields=self.yields,
         )
+
+    @property
+    def yields(self) -> bool:
+        """Whether others go before it, so that it may get no core for minutes."""
+        return self.guest or self.shadow
 
     def note_memory(self, measured: Mapping[str, Any]) -> None:
         """From an instance's reply to `load` or `status`."""

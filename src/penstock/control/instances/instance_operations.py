@@ -91,8 +91,8 @@ class InstanceOperations:
         self._on_event = on_event
         self._modules: set[str] = set()
         self._starts = asyncio.Semaphore(settings.starts_max)
-        #: guests start one at a time, so that nobody else waits behind them
-        self._guests_starts = asyncio.Semaphore(1)
+        #: those that yield start one at a time, so that nobody else waits behind them
+        self._yielding_starts = asyncio.Semaphore(1)
         fleet.on_exit = self._on_exit
 
     def start(self, ledger: EndpointLedger, entry: InstanceEntry) -> None:
@@ -163,7 +163,7 @@ class InstanceOperations:
         await self._under_way.wait_asides()
 
     async def _start(self, ledger: EndpointLedger, entry: InstanceEntry) -> None:
-        async with self._guests_starts if entry.guest else self._starts:
+        async with self._yielding_starts if entry.yields else self._starts:
             self._under_way.enter(entry, STARTING)
             self._under_way.changed(ledger.desired.endpoint)  # its time limit runs from now
             settings = dict(self._settings.instance_settings)

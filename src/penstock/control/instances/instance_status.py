@@ -30,8 +30,8 @@ _MEASURE_S_MAX: Final = 1.0
 #: and a stopped process is ended sooner (`core/machine/stopped.py`). A busy machine must not
 #: look like a hang.
 _SILENT_COUNT_MAX: Final = 3
-#: A guest may get no core for minutes while others use them all, and nobody waits for it.
-_SILENT_COUNT_MAX_GUEST: Final = 120
+#: One that yields may get no core for minutes while others use them all, and nobody waits for it.
+_SILENT_COUNT_MAX_YIELDS: Final = 120
 
 
 class InstanceStatus:
@@ -79,7 +79,7 @@ class InstanceStatus:
                 copy.phase == READY for copy in ledger.copies_on(entry.instance_id)
             )
             entry.silent_count += serves
-            count_max = _SILENT_COUNT_MAX_GUEST if entry.guest else _SILENT_COUNT_MAX
+            count_max = _SILENT_COUNT_MAX_YIELDS if entry.yields else _SILENT_COUNT_MAX
             if entry.silent_count >= count_max and serves:
                 self._under_way.record(ledger, "instance silent", error.code, entry.instance_id)
                 entry.hangs = True

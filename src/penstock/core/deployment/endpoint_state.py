@@ -98,7 +98,7 @@ class InstanceObserved:
     taken_bytes: int = 0  #: memory in use as measured by the operating system; 0 = not measured yet
     leaving: bool = False  #: it is to be stopped, but copies on it still serve
     instance_type: str = ""  #: identifies the pool of a variant that has several
-    guest: bool = False  #: it does offline work on capacity that nobody else uses
+    yields: bool = False  #: others go before it, so that it may get no core for minutes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

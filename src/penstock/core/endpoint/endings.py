@@ -131,7 +131,7 @@ def _is_over(limit: _Limit | None, since: float | None, now: float) -> tuple[boo
 def _instance_limit(one: InstanceObserved, spec: ReconcileSpec) -> _Limit | None:
     where = f"variant {one.variant}, instance {one.instance_id}"
     if one.phase == STARTING:
-        if one.guest:  # no time limit: its fleet watches whether it makes progress
+        if one.yields:  # no time limit: its fleet watches whether it makes progress
             return None
         story = f"{where} did not start within {spec.start_s_max:g} s. Look at its log."
         return _Limit(spec.start_s_max, "start-timeout", story)

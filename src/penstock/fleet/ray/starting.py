@@ -76,7 +76,7 @@ class Starting:
         check_version(str(told.get("version")), str(told.get("wire")), f"the node of {instance_id}")
         wanted = await self._wanted(held, str(told["request"]))
         try:
-            limit_s = _GUEST_START_S_MAX if held.spec.guest else _START_S_MAX
+            limit_s = _GUEST_START_S_MAX if held.spec.yields else _START_S_MAX
             begun = await self._cluster.answer(held.actor.start, wanted, seconds=limit_s)
         except CALL_FAILED as error:
             raise node_lost(instance_id, error) from error
