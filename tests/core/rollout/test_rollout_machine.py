@@ -183,6 +183,15 @@ def test_an_alarm_that_does_not_ring_sends_nothing_back(state: str) -> None:
         assert not step_of(POLICY, baking, 1051.0, alarms=alarms).roll_back
 
 
+@pytest.mark.parametrize("ready", [True, False])
+def test_an_alarm_that_becomes_quiet_while_the_old_generation_ends_is_no_step(
+    ready: bool,
+) -> None:
+    over = progress_of(TERMINATING, since=1170.0, step=2, share=1.0)
+    over = replace(over, rang=("errors",))
+    assert step_of(POLICY, over, 1180.0, ready=ready).progress == over
+
+
 def test_an_alarm_that_rang_before_it_had_traffic_counts_once_it_has_been_quiet() -> None:
     """What it says is of the old generation, which the update may be to mend."""
     created = progress_of(CREATING, since=1000.0)

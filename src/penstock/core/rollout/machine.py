@@ -137,14 +137,14 @@ def _forward(
             return _waiting(policy, progress, wall, "rollout-begins")
     if failure:
         return _back(progress, "generation-failed", failure)
+    if progress.stage == TERMINATING:  # alarms do not matter any more
+        if not ready:  # after a restart: what ends must be able to do without the old one
+            return RolloutStep(progress=progress)
+        return _terminating(policy, progress, wall)
     still = in_alarm(progress.rang, alarms)
     news = "" if still == progress.rang else "alarms-quiet"
     progress = replace(progress, rang=still)
     coming = policy.share_after(progress.share, instances)
-    if progress.stage == TERMINATING:
-        if not ready:  # after a restart: what ends must be able to do without the old one
-            return RolloutStep(progress=progress)
-        return _terminating(policy, progress, wall)
     if progress.order == ABORT:
         return _back(progress, "aborted", "an operator ordered it back")
     if progress.stage == BAKING:
