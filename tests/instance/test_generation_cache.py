@@ -29,8 +29,8 @@ def test_it_is_refused_when_it_loads_and_not_ended_when_it_has_grown(tmp_path: P
         client.close()
 
 
-def test_a_cache_whose_size_nobody_asked_for_refuses_no_model(tmp_path: Path) -> None:
-    """It is a fourth of the memory, of which this model alone takes more than there is."""
+def test_one_whose_size_nobody_asked_for_is_what_the_instance_has_left(tmp_path: Path) -> None:
+    """It is a fourth of the memory, and of that so much that the model has room as well."""
     model = write_model(tmp_path / "model", engine=ENGINE)
     settings = model / "model.yaml"
     described = json.loads(settings.read_text())
@@ -38,8 +38,7 @@ def test_a_cache_whose_size_nobody_asked_for_refuses_no_model(tmp_path: Path) ->
     settings.write_text(json.dumps(described))
     with instance(tmp_path) as running:
         client = StreamClient(running.path)
-        assert client.load(1, model, memory_bytes_max=64 * MIB).get("ok")
-        described["engine"]["cache_mb"] = 16
-        settings.write_text(json.dumps(described))
-        assert "cache-too-large" in json.dumps(client.load(2, model, memory_bytes_max=64 * MIB))
+        client.serve(1, model, memory_bytes_max=760 * MIB)
+        assert client.load(2, model, memory_bytes_max=4096 * MIB).get("ok")
+        assert "cache-too-small" in json.dumps(client.load(3, model, memory_bytes_max=64 * MIB))
         client.close()

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from penstock.errors import ModelError
-from penstock.runtimes.openvino_genai.engine import cache_blocks, check_room
+from penstock.runtimes.openvino_genai.engine import cache_blocks, cache_bytes, check_room
 
 #: Keys and values of a token: 2 layers of 4 heads of 64 numbers, twice.
 CONFIG = {
@@ -59,6 +59,16 @@ def test_a_cache_of_less_than_two_blocks_is_refused() -> None:
     assert blocks(2 * U8_BLOCK, {}) == (2, None)
     with pytest.raises(ModelError, match=f"hold 1 blocks of {U8_BLOCK} bytes, two are needed"):
         blocks(2 * U8_BLOCK - 1, {"INFERENCE_PRECISION_HINT": "bf16"})
+
+
+def test_the_default_is_no_more_than_the_instance_has_beside_the_weights() -> None:
+    mib = 2**20
+    default = {"cache_bytes": 500 * mib, "cache_asked": False, "memory_bytes_max": 2000 * mib}
+    assert cache_bytes(default, 1200 * mib) == 500 * mib
+    assert cache_bytes(default, 1500 * mib) == (2000 - 1500 - 256) * mib
+    assert cache_bytes(default, 1900 * mib) == 0
+    assert cache_bytes(default | {"memory_bytes_max": 0}, 1900 * mib) == 500 * mib
+    assert cache_bytes(default | {"cache_asked": True}, 1900 * mib) == 500 * mib
 
 
 def test_a_cache_that_outgrows_its_instance_is_refused_before_any_answer_breaks_off() -> None:

@@ -61,8 +61,8 @@ def init_message(context: LoadContext) -> dict[str, Any]:
         "settings": dataclasses.asdict(options)
         | {
             "cache_bytes": cache_bytes(context),
-            # A cache of the default size is a fourth of it, and most never grow that large.
-            "memory_bytes_max": context.memory_bytes_max if options.cache_bytes else 0,
+            "cache_asked": bool(options.cache_bytes),
+            "memory_bytes_max": context.memory_bytes_max,
             "precision": description.precision,
             "threads": description.threads_per_lane or max(1, int(context.cores)),
             "accelerators": context.accelerators,

@@ -34,6 +34,7 @@ from penstock.runtimes.generation.base import (
 from penstock.runtimes.generation.prompts import Prompts, model_prompts
 from penstock.runtimes.generation.tool_formats import ToolFormats
 from penstock.runtimes.openvino.runtime import ROUNDED_GROUP, arithmetic
+from penstock.runtimes.openvino.shapes import weights_bytes
 from penstock.runtimes.openvino_genai.adapters import (
     ADAPTERS_MAX,
     HEAD_SIZE,
@@ -54,6 +55,7 @@ from penstock.runtimes.workers.memory import own_bytes
 BLOCK_TOKENS = 32
 #: For lower temperatures the division overflows, and only the likeliest token is left anyway.
 _TEMPERATURE_MIN = 1e-5
+_RESERVE_BYTES = 256 << 20  #: for activations, and for the process of the instance
 _CONTEXT_TOKENS = 4096  #: where neither the settings nor the model's configuration name one
 MODEL_FILE = "openvino_model.xml"
 
@@ -82,6 +84,8 @@ class OpenVinoGenAiEngine(GenerationEngine):
         context = settings["context_tokens_max"] or settings["positions_max"] or _CONTEXT_TOKENS
         described = json.loads((model_dir / "config.json").read_bytes())
         properties = _properties(settings)
+        will_take = own_bytes(os.getpid()) + weights_bytes(model_dir / MODEL_FILE)
+        settings = settings | {"cache_bytes": cache_bytes(settings, will_take)}
         blocks = cache_blocks(described, settings, context, sequences_max, properties)
         # One block is reserved: the library ends a sequence one token before the last block is
         # full.
@@ -329,6 +333,15 @@ def _properties(settings: dict[str, Any]) -> dict[str, Any]:
     return properties
 
 
+def cache_bytes(settings: dict[str, Any], will_take: int) -> int:
+    """For keys and values: what model.yaml asks for, else the default, but no more of it than its
+    instance has left beside `will_take`, bytes of the process once it has its weights."""
+    most = settings.get("memory_bytes_max", 0)
+    if settings.get("cache_asked") or not most:
+        return int(settings["cache_bytes"])
+    return min(int(settings["cache_bytes"]), max(most - will_take - _RESERVE_BYTES, 0))
+
+
 def cache_blocks(
     config: dict[str, Any],
     settings: dict[str, Any],
@@ -355,7 +368,7 @@ def cache_blocks(
         raise ModelError(
             "cache-too-small",
             f"the cache's {cache} bytes hold {blocks} blocks of {size} bytes, two are needed",
-            hint="Raise engine.cache_mb in model.yaml.",
+            hint="Raise engine.cache_mb in model.yaml, or take an instance type with more memory.",
         )
     return min(needed, blocks)
 
@@ -366,7 +379,7 @@ def check_room(taken: int, cache: int, most: int) -> None:
     Without this the instance is ended when the cache has grown, and answers break off.
 
     Args:
-        most: the instance's bytes; 0 = no limit, or a cache whose size nobody asked for.
+        most: the instance's bytes; 0 = no limit.
     """
     if not 0 < most < taken + cache:
         return
