@@ -167,6 +167,9 @@ def test_consolidation_puts_no_two_copies_together_that_are_to_be_spread() -> No
     assert decided(desired, instances(2), *alone, managed=PACKS) == ManagedDecision(
         1, "consolidation"
     )
+    # Nor has it while it is loaded on the other: the decision stays.
+    loading = on("a", 3, "y", phase=LOADING)
+    assert decided(desired, instances(2), *alone, loading, managed=PACKS).instances == 1
 
 
 def test_a_new_generation_begins_with_its_first_instances_and_those_that_its_copies_need() -> None:

@@ -157,11 +157,13 @@ class _Variant:
         if len(self._rooms) < 2 or any(one.phase != RUNNING for one in self._alive):
             return False
         *others, last = self._rooms
-        of_component = Counter(copy.component for room in self._rooms for copy in room.copies)
-        spread = {one.name for one in self._desired.components if one.strategy == SPREAD}
-        if any(
-            copy.component in spread and of_component[copy.component] > 1 for copy in last.copies
-        ):
+        # By what is asked for: the one that is being loaded elsewhere does not count
+        spread = {
+            one.name
+            for one in self._desired.components
+            if one.strategy == SPREAD and one.copies > 1
+        }
+        if any(copy.component in spread for copy in last.copies):
             return False
         return (
             assign(self._missing_on(others), [room.free_to_share() for room in others]) is not None
