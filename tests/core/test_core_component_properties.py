@@ -276,7 +276,7 @@ class ComponentWorld:
         room, with the pauses between two tries to find some."""
         self.pairs = PAIRS[-1]
         until = self.now + 10_000.0
-        for _ in range(600):
+        for _ in range(1200):
             self.settle()
             under_way = any(one.phase != RUNNING for one in self.instances.values())
             under_way |= any(one.phase != READY for one in self.copies.values())

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from penstock.errors import ModelError
+from penstock.runtimes.toolkits.xgboost import default_model_fn
 from penstock.runtimes.xgboost.learner import Learner, learner_of
 from penstock.runtimes.xgboost.predictor import booster_of
 
@@ -66,3 +69,20 @@ def test_a_model_is_read_from_memory_where_the_version_can(
     file.write_bytes(b"trees")
     booster_of(library, file)
     assert read == [str(file) if kind is str else bytearray(b"trees")]
+
+
+def test_json_is_refused_where_the_version_would_end_its_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    library = SimpleNamespace(__version__="0.90", core=SimpleNamespace(XGBoostError=KeyError))
+    file = tmp_path / "xgboost-model"
+    file.write_bytes(b'{"learner": {}, "version": [3, 1, 2]}')
+    with pytest.raises(ModelError) as refused:
+        booster_of(library, file)
+    assert "XGBoost 0.90 can't read it: it is JSON, which came with XGBoost 1.0" in str(
+        refused.value
+    )
+    assert refused.value.hint == "It was made by XGBoost 3.1: use that version."
+    monkeypatch.setitem(sys.modules, "xgboost", library)
+    with pytest.raises(ModelError, match=r"no model that XGBoost 0.90 saved: it is JSON"):
+        default_model_fn(str(tmp_path))

@@ -17,6 +17,12 @@ _MODEL_FILE: Final = "xgboost-model"
 _READS: Final = (bodies.CSV, *text_rows.LIBSVM, recordio.RECORDIO)
 
 
+def ends_the_process(version: str, path: Path) -> bool:
+    """Whether this XGBoost would end its process at this file: JSON and UBJSON came with 1.0."""
+    with path.open("rb") as file:
+        return version.startswith("0.") and file.read(1) == b"{"
+
+
 def default_model_fn(model_dir: str) -> Any:
     """Loads `xgboost-model` where XGBoost itself wrote it; a pickle is left to the user's code."""
     path = Path(model_dir, _MODEL_FILE)
@@ -27,8 +33,10 @@ def default_model_fn(model_dir: str) -> Any:
         )
     xgboost = bodies.library("xgboost", _IMAGE)
     try:
+        if ends_the_process(xgboost.__version__, path):
+            raise ValueError("it is JSON, which came with XGBoost 1.0")
         return xgboost.Booster(model_file=str(path))
-    except xgboost.core.XGBoostError as error:
+    except ValueError as error:  # XGBoost's own are such
         raise ModelError(
             "model-file-invalid",
             f"{_MODEL_FILE} is no model that XGBoost {xgboost.__version__} saved: "

@@ -20,6 +20,7 @@ from penstock.runtimes.python import estimators
 from penstock.runtimes.python.predictor_contract import PREDICT, PREDICT_PROBA, Tensor
 from penstock.runtimes.python.tables import Features, bad
 from penstock.runtimes.toolkits import recordio, text_rows
+from penstock.runtimes.toolkits.xgboost import ends_the_process
 from penstock.runtimes.xgboost.learner import learner_of
 
 
@@ -37,6 +38,8 @@ def load(path: Path, init: dict[str, Any]) -> Any:
 def booster_of(xgboost: Any, path: Path) -> Any:
     """The Booster of a native file. It is read from memory: XGBoost takes its form from the file's
     name, and AWS's files have none. Version 1.0 reads files only."""
+    if ends_the_process(xgboost.__version__, path):
+        raise _unreadable(xgboost, path, ValueError("it is JSON, which came with XGBoost 1.0"))
     booster = xgboost.Booster()
     reads_files_only = xgboost.__version__.startswith("1.0.")
     try:
