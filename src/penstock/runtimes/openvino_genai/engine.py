@@ -339,7 +339,7 @@ def cache_bytes(settings: dict[str, Any], will_take: int) -> int:
     most = settings.get("memory_bytes_max", 0)
     if settings.get("cache_asked") or not most:
         return int(settings["cache_bytes"])
-    return min(int(settings["cache_bytes"]), max(most - will_take - _RESERVE_BYTES, 0))
+    return min(int(settings["cache_bytes"]), max(int(most) - will_take - _RESERVE_BYTES, 0))
 
 
 def cache_blocks(
