@@ -75,6 +75,11 @@ def test_limits_and_isolation_are_asked_for() -> None:
     assert "--publish" not in {name for name, _ in found}
 
 
+def test_one_that_yields_has_the_least_weight_among_all() -> None:
+    assert ("--cpu-shares", "2") in pairs(replace(SPEC, yields=True))
+    assert "--cpu-shares" not in run_options(SPEC)
+
+
 def test_it_writes_to_memory_alone() -> None:
     options = run_options(replace(SPEC, memory_bytes=100 * MIB, volumes=("/data", MODEL)))
     assert "--read-only" in options

@@ -23,6 +23,8 @@ from tests.kit.load import Load
 from tests.kit.polling import wait_until
 from tests.kit.servers import Server, penstock, up
 
+from penstock import guests
+
 pytestmark = pytest.mark.system
 
 READ_ONLY = "30"  #: EROFS
@@ -66,6 +68,22 @@ def log_of(server: Server, endpoint: str) -> str:
 
 def gone(*names: str) -> None:
     wait_until(lambda: not {*names} & containers().keys(), f"no {names}", 60)
+
+
+def test_the_container_of_a_shadow_variant_computes_with_what_others_leave(server: Server) -> None:
+    for name in ("lit", "dark"):
+        server.client("sagemaker").create_model(ModelName=name, PrimaryContainer={"Image": image()})
+    shadow = {
+        "VariantName": "dark", "ModelName": "dark", "InstanceType": "ml.local.small",
+        "InitialInstanceCount": 1, "InitialVariantWeight": 1.0,
+    }  # fmt: skip
+    server.endpoint("lit", members={"ShadowProductionVariants": [shadow]})
+    wait_until(lambda: len(server.ready_copies("lit")) == 2, "the shadow's copy", 90)
+    names = containers_of("lit")
+    weights = [engine_says("inspect", "-f", "{{.HostConfig.CpuShares}}", one) for one in names]
+    assert sorted(weights) == ["0", "2" if guests.yield_at_once() else "0"]
+    server.delete("lit")
+    gone(*names)
 
 
 def test_an_image_and_its_files_answer(server: Server, tmp_path: Path) -> None:

@@ -36,6 +36,9 @@ _FILES_MAX: Final = 65_536
 #: The kernel counts all processes of a user against it, those of other containers, too: so it
 #: bounds no container, and is as high as Podman can give it without CAP_SYS_RESOURCE.
 _NPROC_MAX: Final = 32_768
+#: The least weight that a control group may have; others have 1,024. A policy of the process would
+#: count within the container's own group alone.
+_SHARES_MIN: Final = "2"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +56,7 @@ class RunSpec:
     isolated: bool = False  #: no network
     memory_bytes: int = 0  #: 0 = not limited
     cores: float = 0.0  #: 0 = not limited
+    yields: bool = False  #: it gets the least of a core that others want
     walls: ContainerWallsSpec = field(default_factory=ContainerWallsSpec)
     volumes: tuple[str, ...] = ()  #: folders that the image declares
     devices: tuple[str, ...] = ()  #: accelerators, as CUDA_VISIBLE_DEVICES names them
@@ -80,6 +84,8 @@ def run_options(spec: RunSpec) -> list[str]:
         options += ["--memory", limit, "--memory-swap", limit]
     if 0 < spec.cores < (os.cpu_count() or 1):
         options += ["--cpus", f"{spec.cores:g}"]
+    if spec.yields:
+        options += ["--cpu-shares", _SHARES_MIN]
     options += _devices(spec)
     if spec.shown is not None:
         source = _quoted(f"src={spec.shown}")

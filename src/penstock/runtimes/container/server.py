@@ -143,6 +143,7 @@ class ContainerServer(ForeignServer):
             isolated=context.network_isolated,
             memory_bytes=container_memory_bytes(context.memory_bytes_max, own),
             cores=context.cores,
+            yields=scheduling.is_guest(),
             walls=context.container_walls,
             hostname=context.hostname,
         )
