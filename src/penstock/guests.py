@@ -35,6 +35,7 @@ from typing import Final
 _NICEST = 19
 GROUP = "penstock-guests"
 CPU_GROUPS = Path("/sys/fs/cgroup/cpu")
+_UNIFIED = Path("/sys/fs/cgroup")  #: version 2, where it is the only one
 _PROCESS_MRELEASE: Final = 448  #: the same number on every processor
 
 
@@ -77,8 +78,26 @@ def _sessions_are_groups() -> bool:
             return False
     except OSError:
         return False
-    paths = [line.split(":", 2) for line in Path("/proc/self/cgroup").read_text().splitlines()]
-    return all(path == "/" for _, of, path in paths if not of or "cpu" in of.split(","))
+    try:
+        divided = (_UNIFIED / "cgroup.subtree_control").read_text()
+    except OSError:
+        divided = ""
+    return _in_root_group(Path("/proc/self/cgroup").read_text(), divided)
+
+
+def _in_root_group(cgroups: str, divided: str) -> bool:
+    """Whether a process is in no control group for processors, where alone sessions are groups.
+
+    Args:
+        cgroups: its /proc/PID/cgroup.
+        divided: the controllers that version 2 applies below its root. Without `cpu` among them,
+            its groups, which every service and login has, are none for processors.
+    """
+    paths = {of: path for _, of, path in (line.split(":", 2) for line in cgroups.splitlines())}
+    for controllers, path in paths.items():
+        if "cpu" in controllers.split(","):
+            return path == "/"
+    return paths.get("", "/") == "/" or "cpu" not in divided.split()
 
 
 def _idle_group(root: Path) -> Path | None:

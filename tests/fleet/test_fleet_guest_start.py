@@ -74,6 +74,23 @@ def test_where_no_control_group_can_be_made_there_is_none(tmp_path: Path) -> Non
     assert not guests._enter_idle_group(tmp_path / "missing")
 
 
+@pytest.mark.parametrize(
+    ("cgroups", "divided", "in_root"),
+    [
+        ("4:memory:/a\n1:cpu,cpuacct:/\n0::/a", "", True),
+        ("4:memory:/\n1:cpu,cpuacct:/a\n0::/", "", False),
+        ("0::/", "cpu memory", True),
+        ("0::/system.slice/penstock.service", "cpuset cpu io memory pids", False),
+        # Desktops: a login has a group, but none that divides processors
+        ("0::/user.slice/user-1000.slice/session-3.scope", "memory pids", True),
+    ],
+)
+def test_sessions_are_groups_of_the_scheduler_where_no_control_group_divides_processors(
+    cgroups: str, divided: str, *, in_root: bool
+) -> None:
+    assert guests._in_root_group(cgroups, divided) == in_root
+
+
 def test_the_end_of_a_guest_is_that_of_its_session() -> None:
     code = "import subprocess as s; s.Popen(['sleep', '600']); print(1, flush=True); input()"
     argv = guests.command((sys.executable, "-c", code))
