@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
 import pytest
 
+from penstock.runtimes import environment
 from penstock.runtimes.environment import (
     for_instances,
     for_models,
     huge_pages_end_here,
+    own_packages,
     with_huge_pages,
 )
 
@@ -62,3 +69,33 @@ def test_who_tunes_the_c_library_himself_is_left_alone(monkeypatch: pytest.Monke
     monkeypatch.setenv(*next(iter(owners.items())))
     huge_pages_end_here()
     assert for_models()["GLIBC_TUNABLES"] == owners["GLIBC_TUNABLES"]
+
+
+@pytest.fixture
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Of a server that is installed among libraries."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(environment, "_is_among_libraries", lambda: True)
+    return tmp_path
+
+
+def test_the_link_to_our_package_is_one_for_all_processes_and_comes_again(temporary: Path) -> None:
+    """Processes are killed, and each would leave a folder behind."""
+    folder = Path(own_packages())
+    assert folder.parent == temporary / f"penstock-{os.getuid()}"
+    assert [each.name for each in folder.iterdir()] == ["penstock"]
+    assert (folder / "penstock" / "errors.py").is_file()
+    assert own_packages() == str(folder)
+    shutil.rmtree(folder.parent)
+    assert own_packages() == str(folder)
+    assert (folder / "penstock" / "errors.py").is_file()
+
+
+def test_it_is_not_where_others_may_write(temporary: Path) -> None:
+    (temporary / f"penstock-{os.getuid()}").mkdir(mode=0o777)
+    (temporary / f"penstock-{os.getuid()}").chmod(0o777)
+    environment._folder_of_this_process.cache_clear()
+    folder = Path(own_packages())
+    assert folder.parent == temporary
+    assert own_packages() == str(folder)
+    environment._folder_of_this_process.cache_clear()

@@ -13,10 +13,13 @@ Another Python than the server's finds its own libraries, and of ours this packa
 from __future__ import annotations
 
 import atexit
+import contextlib
 import functools
+import hashlib
 import os
 import shutil
 import site
+import stat
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -141,20 +144,50 @@ def own_packages_dirs() -> tuple[str, ...]:
 _PACKAGE: Final = Path(__file__).resolve().parents[1]
 
 
-@functools.cache
 def own_packages() -> str:
     """A folder with our own package and no other, for the import path of another Python.
 
-    Where we are installed among libraries, theirs must not be found there: then it is a folder of
-    this process, with a link. It is removed when the process ends.
+    Where we are installed among libraries, theirs must not be found there: then it is a folder with
+    a link, one for all processes of this installation. It is made again where somebody has emptied
+    the place for temporary files.
     """
-    beside = {each.name.partition(".")[0] for each in _PACKAGE.parent.iterdir()}
-    if beside <= {_PACKAGE.name, "__pycache__"}:
+    if not _is_among_libraries():
         return str(_PACKAGE.parent)
+    ours = private_temporary()
+    folder = _folder_of_this_process() if ours is None else ours / f"own-{_NAME}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    with contextlib.suppress(FileExistsError):
+        os.symlink(_PACKAGE, folder / _PACKAGE.name)
+    return str(folder)
+
+
+_NAME: Final = hashlib.sha256(os.fsencode(_PACKAGE)).hexdigest()[:16]
+
+
+@functools.cache
+def _is_among_libraries() -> bool:
+    beside = {each.name.partition(".")[0] for each in _PACKAGE.parent.iterdir()}
+    return not beside <= {_PACKAGE.name, "__pycache__"}
+
+
+@functools.cache
+def _folder_of_this_process() -> Path:
     folder = tempfile.mkdtemp(prefix="penstock-own-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    os.symlink(_PACKAGE, Path(folder, _PACKAGE.name))
-    return folder
+    return Path(folder)
+
+
+def private_temporary() -> Path | None:
+    """A folder for temporary files that only this user may enter, the same for all its processes.
+    None where another user has made it, or has opened it to others."""
+    folder = Path(tempfile.gettempdir()) / f"penstock-{os.getuid()}"
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+        known = folder.lstat()
+    except OSError:
+        return None
+    ours = stat.S_ISDIR(known.st_mode) and known.st_uid == os.getuid()
+    return folder if ours and not known.st_mode & 0o077 else None
 
 
 def _named(name: str, table: tuple[str, ...]) -> bool:

@@ -41,7 +41,7 @@ from typing import Final
 from penstock.errors import NotNowError
 from penstock.runtimes.base import LoadContext
 from penstock.runtimes.confinement.confined import everything_but, landlock_version
-from penstock.runtimes.environment import for_models, own_packages_dirs
+from penstock.runtimes.environment import for_models, own_packages_dirs, private_temporary
 
 _SYSTEM: Final = (
     "/usr", "/lib", "/lib32", "/lib64", "/libx32", "/bin", "/sbin", "/etc", "/opt", "/nix", "/gnu",
@@ -220,16 +220,8 @@ def make_scratch() -> Path:
     Folders of dead processes are removed on the way. The path is short, because libraries make
     sockets there.
     """
-    base = Path(tempfile.gettempdir()) / f"penstock-{os.getuid()}"
-    try:
-        base.mkdir(mode=0o700, exist_ok=True)
-        known = base.lstat()
-        ours = stat.S_ISDIR(known.st_mode) and known.st_uid == os.getuid()
-        if not ours or known.st_mode & 0o077:
-            raise PermissionError  # it belongs to another user, or is open to others
-    except OSError:
-        return Path(tempfile.mkdtemp(prefix="penstock-model-"))
-    return fresh_root(base)
+    base = private_temporary()
+    return Path(tempfile.mkdtemp(prefix="penstock-model-")) if base is None else fresh_root(base)
 
 
 def remove_scratch(scratch: Path) -> None:
