@@ -1,7 +1,9 @@
 """From a URI to bytes on the local disk: chooses the source that it names, and copies the files.
 
 Supported are `s3://bucket/key`, `https://`, `http://` of this machine, `file://` and absolute
-paths. Nothing here looks inside an artifact; unpacking and detection come later.
+paths. AWS's https form of a place in S3 is that place, where this server has a store for S3 or
+credentials; else it is a URL like others, which public buckets answer. Nothing here looks inside an
+artifact; unpacking and detection come later.
 """
 
 from __future__ import annotations
@@ -15,8 +17,9 @@ from urllib.parse import SplitResult, unquote, urlsplit
 from penstock.artifacts.files.budget import Budget, disk_errors
 from penstock.artifacts.files.listing import Listing, SourceFile
 from penstock.artifacts.sources.local_files import list_local
-from penstock.artifacts.sources.object_store import list_s3
+from penstock.artifacts.sources.object_store import list_s3, reaches_s3
 from penstock.artifacts.sources.places import Fence, LocalPlace
+from penstock.artifacts.sources.s3_urls import s3_url
 from penstock.artifacts.sources.source import ArtifactSettings
 from penstock.clock import Clock, SystemClock
 from penstock.core.request.host_gate import is_loopback
@@ -55,7 +58,10 @@ def look(
             place.path, budget=budget, files_max=settings.files_max, clock=clock, fence=fence
         )
     if uri[:5].lower() == "s3://":
-        return _s3(uri, settings, budget)
+        return _s3(*s3_parts(uri, budget), settings, budget)
+    in_s3 = s3_url(uri)
+    if in_s3 is not None and reaches_s3(settings.s3_endpoint):
+        return _s3(in_s3.bucket, in_s3.key, settings, budget, region=in_s3.region)
     try:
         parts = urlsplit(uri)
         host = parts.hostname or ""
@@ -118,6 +124,9 @@ def local_place(uri: str, settings: ArtifactSettings, budget: Budget) -> LocalPl
     Raises `CallerError` (`artifact-uri-invalid`, `place-refused`, `artifact-link-refused`).
     """
     path, fence = None, Fence(settings.closed)
+    in_s3 = s3_url(uri)
+    if in_s3 is not None:
+        uri = in_s3.uri
     if uri.startswith("/"):
         path = Path(uri)
     elif uri[:5].lower() == "file:":
@@ -160,14 +169,16 @@ def _file_uri_path(uri: str, budget: Budget) -> Path:
     return Path(path)
 
 
-def _s3(uri: str, settings: ArtifactSettings, budget: Budget) -> Listing:
-    bucket, key = s3_parts(uri, budget)
+def _s3(
+    bucket: str, key: str, settings: ArtifactSettings, budget: Budget, *, region: str = ""
+) -> Listing:
     return list_s3(
         bucket,
         key,
         endpoint=settings.s3_endpoint,
         budget=budget,
         files_max=settings.files_max,
+        region=region,
     )
 
 

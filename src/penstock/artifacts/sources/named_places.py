@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from penstock.artifacts.files.budget import Budget
 from penstock.artifacts.sources.fetch import local_place
+from penstock.artifacts.sources.s3_urls import s3_url
 from penstock.artifacts.sources.source import ArtifactSettings, shown_uri
 from penstock.artifacts.sources.submitted_code import SUBMIT_DIRECTORY
 from penstock.errors import CallerError
@@ -59,6 +60,9 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 def _is_local(uri: str, settings: ArtifactSettings) -> bool:
+    in_s3 = s3_url(uri)
+    if in_s3 is not None:
+        uri = in_s3.uri
     if uri[:5].lower() == "s3://":
         return uri[5:].partition("/")[0] in settings.s3_local
     return uri.startswith("/") or uri[:5].lower() == "file:"

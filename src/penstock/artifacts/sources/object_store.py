@@ -34,9 +34,11 @@ _USER: Final = re.compile(r"//[^/\s@]*@")
 _STATUS: Final = re.compile(r"status code: (\d{3})")
 
 
-def list_s3(bucket: str, key: str, *, endpoint: str, budget: Budget, files_max: int) -> Listing:
+def list_s3(
+    bucket: str, key: str, *, endpoint: str, budget: Budget, files_max: int, region: str = ""
+) -> Listing:
     """An object, or all objects below a prefix where there is no object of that name."""
-    store = s3_store(bucket, endpoint=endpoint, budget=budget)
+    store = s3_store(bucket, endpoint=endpoint, budget=budget, region=region)
     return list_in_store(store, key, budget=budget, files_max=files_max)
 
 
@@ -171,8 +173,14 @@ def _changed_at(meta: Any) -> float:
     return float(max(0.0, meta["last_modified"].timestamp()))
 
 
-def s3_store(bucket: str, *, endpoint: str, budget: Budget) -> Any:
-    """A bucket, opened with the credentials of the environment. Raises `CallerError`."""
+def reaches_s3(endpoint: str) -> bool:
+    """Whether this server has a store for S3, or credentials for AWS's. `endpoint`: the setting."""
+    return bool(endpoint or os.environ.get("AWS_ENDPOINT_URL_S3")) or _s3_credentials() is not None
+
+
+def s3_store(bucket: str, *, endpoint: str, budget: Budget, region: str = "") -> Any:
+    """A bucket, opened with the credentials of the environment. `region`: of AWS's; "" = the
+    environment's. Raises `CallerError`."""
     store_module = importlib.import_module("obstore.store")
     options: dict[str, Any] = {}
     # AWS_ENDPOINT_URL_S3 beats AWS_ENDPOINT_URL, as in AWS's tools: for a user of this server the
@@ -181,6 +189,8 @@ def s3_store(bucket: str, *, endpoint: str, budget: Budget) -> Any:
     if endpoint:
         # Under this name, because obstore prefers the variable to its option `endpoint`.
         options["aws_endpoint_url_s3"] = endpoint
+    elif region:
+        options["region"] = region
     provider = _s3_credentials()
     if provider is None:
         options["skip_signature"] = True  # public buckets and open stores need no credentials
