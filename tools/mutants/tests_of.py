@@ -594,6 +594,7 @@ TESTS_OF: dict[str, tuple[str, ...]] = {
     "artifacts/pull_image.py": ("artifacts/test_artifact_pulled_images.py",),
     "artifacts/prepare.py": (*_PREPARE, "artifacts/test_model_prefix.py"),
     "artifacts/sources/source.py": ("artifacts/test_artifact_bounds.py", *_PREPARE),
+    "artifacts/sources/s3_urls.py": ("artifacts/test_s3_urls.py",),
     "artifacts/sources/submitted_code.py": ("artifacts/test_artifact_submitted_code.py",),
     "artifacts/description/sequences.py": ("artifacts/test_artifact_sequences.py",),
     "artifacts/description/triton_facts.py": ("artifacts/test_artifact_triton.py",),
