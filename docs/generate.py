@@ -271,6 +271,8 @@ def json_schema(kind: type) -> str:
             default = own.get("default")
             if default in ("", None, (), {}) or default == 0 < own.get("minimum", 0):
                 own.pop("default", None)  # what is left out; no file says it
+        if "description" in part:  # msgspec does this itself from 0.23 on
+            part["description"] = inspect.cleandoc(part["description"])
         part["additionalProperties"] = False
     text = json.dumps(_without_null(schema), indent=1, ensure_ascii=False)
     return f"{text}\n"
