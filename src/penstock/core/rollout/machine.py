@@ -156,9 +156,7 @@ def _forward(
     end = progress.began + policy.execution_s_max
     if policy.execution_s_max and wall >= end:
         return _back(progress, "timeout", f"not done within {policy.execution_s_max:g} s")
-    if not ready:
-        return _waiting(policy, progress, wall, news)
-    if progress.order == PAUSE:
+    if not ready or progress.order == PAUSE:
         return _waiting(policy, progress, wall, news)
     if progress.stage == CREATING:
         if not progress.step:
