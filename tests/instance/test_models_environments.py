@@ -375,3 +375,8 @@ def test_an_image_s_name_brings_its_framework(walled: InstanceProcess, tmp_path:
         (note,) = described["notes"]
         assert "scikit-learn 0.23.2" in note
         assert version in note
+        # What can't be loaded there may be of the version that was asked for: the reason says so.
+        folder = model_files.code(tmp_path / "older", "import sklearn.gone_since\n" + LINEAR)
+        image = f"{ECR}/sagemaker-scikit-learn:0.23-1-cpu-py3"
+        failed = client.load(93, folder, source={"uri": f"file://{folder}", "image": image})
+        assert failed["error"]["hint"].startswith(f"{note[:1].upper()}{note[1:]}. "), failed

@@ -23,9 +23,11 @@ class Environments:
     missing: str = ""  #: what the model does without, and why
 
     def explained(self, error: PenstockError) -> PenstockError:
-        """An error of loading, which names what may be the cause of it."""
-        if self.missing:
-            error.hint = f"{self.missing[:1].upper()}{self.missing[1:]}. {error.hint}".strip()
+        """An error of loading, which names what may be the cause of it: what the model does
+        without, and where its environment is not what it asked for."""
+        causes = [self.missing, *(note for one in self.leases.values() for note in one.made.notes)]
+        told = "".join(f"{each[:1].upper()}{each[1:]}. " for each in filter(None, causes))
+        error.hint = f"{told}{error.hint}".strip()
         return error
 
     def told(self, context: LoadContext) -> LoadContext:
