@@ -240,7 +240,7 @@ class Connection(asyncio.Protocol, ReplySink):
             return
         if self._host.counts is not None:
             out.append(self._host.counts.news(self))
-        data = out[0] if len(out) == 1 else b"".join(out)
+        data: bytes | memoryview = out[0] if len(out) == 1 else b"".join(out)
         if self._socket is not None and not transport.get_write_buffer_size():
             try:
                 sent = self._socket.send(data)
@@ -248,7 +248,7 @@ class Connection(asyncio.Protocol, ReplySink):
                 sent = 0  # the socket is full, or broken: the transport finds out which
             if sent == len(data):
                 return
-            data = data[sent:]
+            data = memoryview(data)[sent:]
         transport.write(data)
 
     def close(self) -> None:

@@ -77,6 +77,8 @@ def name_of(array: np.ndarray) -> str:
 
 
 _LENGTH = struct.Struct("<I")
+#: Below it a copy costs less than a view.
+_COPIED_BYTES_MAX: Final = 16 << 10
 
 
 def decode_raw(data: bytes | memoryview, dtype: str, shape: Sequence[int]) -> np.ndarray:
@@ -142,6 +144,14 @@ def encode_raw(array: np.ndarray, dtype: str) -> bytes:
     return np.ascontiguousarray(array, dtype=NUMPY[dtype].newbyteorder("<")).tobytes()
 
 
+def raw_buffer(array: np.ndarray, dtype: str) -> bytes | memoryview:
+    """As `encode_raw`, uncopied where the array is large and lies in memory as it is sent."""
+    if array.nbytes < _COPIED_BYTES_MAX or dtype in ("BYTES", "BF16"):
+        return encode_raw(array, dtype)
+    plain = np.ascontiguousarray(array, dtype=NUMPY[dtype].newbyteorder("<"))
+    return plain.reshape(-1).view(np.uint8).data
+
+
 def _bf16(array: np.ndarray) -> bytes:
     """Rounds to nearest even; NaN stays NaN although rounding could carry it into infinity."""
     words = array.view(np.uint32)
@@ -152,17 +162,24 @@ def _bf16(array: np.ndarray) -> bytes:
 
 def pack(tensors: Mapping[str, np.ndarray]) -> bytes:
     """Several named tensors in one body. Raises ValueError for dtypes the protocol lacks."""
-    head, parts = [], []
+    return b"".join(packed_parts(tensors))
+
+
+def packed_parts(tensors: Mapping[str, np.ndarray]) -> list[bytes | memoryview]:
+    """The pack, in parts that are not joined yet; raises as `pack`."""
+    head = []
+    parts: list[bytes | memoryview] = [b"", b""]
     for name, array in tensors.items():
         dtype = name_of(array)
-        raw = encode_raw(array, dtype)
+        raw = raw_buffer(array, dtype)
         head.append([name, dtype, list(array.shape), len(raw)])
         parts.append(raw)
     described = orjson.dumps(head)
-    return b"".join((_LENGTH.pack(len(described)), described, *parts))
+    parts[0], parts[1] = _LENGTH.pack(len(described)), described
+    return parts
 
 
-def unpack(data: bytes) -> dict[str, np.ndarray]:
+def unpack(data: bytes | memoryview) -> dict[str, np.ndarray]:
     """Inverse of `pack`. The arrays are read-only views of `data` where dtypes allow it."""
     view = memoryview(data)
     (size,) = _LENGTH.unpack_from(data)

@@ -405,12 +405,13 @@ class FrameDecoder:
     def feed(self, data: bytes) -> Iterator[Frame]:
         """Yields the frames completed by `data`. Raises FrameError on an impossible head."""
         if self._chunks:
-            self._chunks.append(data)
+            missing = self._missing
             self._missing -= len(data)
             if self._missing > 0:
+                self._chunks.append(data)
                 return
-            data = b"".join(self._chunks)
-            self._chunks = []
+            yield self._whole(memoryview(data)[:missing])
+            data = data[missing:]
         elif self._rest:
             data = self._rest + data
             self._rest = b""
@@ -437,6 +438,14 @@ class FrameDecoder:
         self._rest = data[at:]
         if self._rest:
             self.begun += 1
+
+    def _whole(self, last: memoryview) -> Frame:
+        """The frame of several pieces: its payload is copied once."""
+        first = self._chunks[0]
+        _, kind, flags, meta_bytes, ident = HEAD.unpack_from(first)
+        payload = b"".join((memoryview(first)[HEAD.size :], *self._chunks[1:], last))
+        self._chunks = []
+        return Frame(kind, flags, meta_bytes, ident, payload)
 
 
 #: s between two looks.

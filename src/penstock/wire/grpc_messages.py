@@ -90,6 +90,9 @@ class PackedMessage:
         return b"".join(self._pieces)
 
 
+#: A smaller piece of a message is copied, so that what it is cut from is not kept for it.
+_PIECE_BYTES: Final = 4_096
+
 #: A message as it came.
 GrpcMessage = bytes | PackedMessage
 
@@ -97,7 +100,9 @@ GrpcMessage = bytes | PackedMessage
 class GrpcMessageSplitter:
     """The messages of one body."""
 
-    __slots__ = ("_encoding", "_message_bytes_max", "_rest")
+    __slots__ = (
+        "_collected", "_compressed", "_encoding", "_head", "_left", "_message_bytes_max", "_pieces",
+    )  # fmt: skip
 
     def __init__(self, message_bytes_max: int, encoding: bytes = _IDENTITY) -> None:
         """`message_bytes_max`: of a message, as sent and inflated. `encoding`: `grpc-encoding`.
@@ -108,50 +113,73 @@ class GrpcMessageSplitter:
             raise GrpcFault(UNIMPLEMENTED, f"unknown grpc-encoding {encoding[:40]!r}")
         self._encoding = encoding
         self._message_bytes_max = message_bytes_max
-        self._rest = bytearray()
+        self._head = b""  #: the beginning of a message's head
+        self._left = -1  #: bytes that the message which has begun still needs; -1 = none has
+        self._compressed = False
+        self._pieces: list[bytearray | memoryview] = []  #: what has come of it
+        self._collected = 0  #: bytes of these
 
     @property
     def held_bytes(self) -> int:
         """What has come of a message that is not complete."""
-        return len(self._rest)
+        return self._collected + len(self._head)
 
     def feed(self, data: bytes) -> list[GrpcMessage]:
         """The messages that `data` completes. Raises GrpcFault: too large, or broken."""
-        rest = self._rest
-        if not rest:
-            messages, end = self._messages(memoryview(data))
-            rest += memoryview(data)[end:]
-            return messages
-        rest += data
-        with memoryview(rest) as view:
-            messages, end = self._messages(view)
-        del rest[:end]
-        return messages
-
-    def finish(self) -> None:
-        """The body has ended. Raises GrpcFault where a message is incomplete."""
-        if self._rest:
-            raise GrpcFault(INTERNAL, "the request ends within a message")
-
-    def _messages(self, view: memoryview) -> tuple[list[GrpcMessage], int]:
         messages: list[GrpcMessage] = []
-        at = 0
-        while len(view) - at >= _HEAD.size:
-            compressed, size = _HEAD.unpack_from(view, at)
-            if size > self._message_bytes_max:
-                raise _too_large(size, self._message_bytes_max)
-            if compressed > 1 or (compressed and self._encoding == _IDENTITY):
-                raise GrpcFault(INTERNAL, f"a compressed flag of {compressed} without an encoding")
-            end = at + _HEAD.size + size
-            if end > len(view):
-                break
-            message = bytes(view[at + _HEAD.size : end])
-            if compressed:
+        view = memoryview(data)
+        while True:
+            if self._left < 0:
+                begun, view = self._begin(view)
+                if not begun:
+                    return messages
+            size = self._left
+            if len(view) < size:
+                self._collect(view)
+                return messages
+            if self._pieces:
+                message = b"".join((*self._pieces, view[:size]))
+                self._pieces, self._collected = [], 0
+            else:
+                message = bytes(view[:size])
+            view, self._left = view[size:], -1
+            if self._compressed:
                 messages.append(PackedMessage(message, self._encoding, self._message_bytes_max))
             else:
                 messages.append(message)
-            at = end
-        return messages, at
+
+    def finish(self) -> None:
+        """The body has ended. Raises GrpcFault where a message is incomplete."""
+        if self._left >= 0 or self._head:
+            raise GrpcFault(INTERNAL, "the request ends within a message")
+
+    def _begin(self, view: memoryview) -> tuple[bool, memoryview]:
+        """Reads a message's head, and returns what is behind it; False: it is not complete."""
+        missing = _HEAD.size - len(self._head)
+        if len(view) < missing:
+            self._head += view
+            return False, view
+        compressed, size = _HEAD.unpack(self._head + view[:missing])
+        if size > self._message_bytes_max:
+            raise _too_large(size, self._message_bytes_max)
+        if compressed > 1 or (compressed and self._encoding == _IDENTITY):
+            raise GrpcFault(INTERNAL, f"a compressed flag of {compressed} without an encoding")
+        self._head, self._left, self._compressed = b"", size, bool(compressed)
+        return True, view[missing:]
+
+    def _collect(self, view: memoryview) -> None:
+        """Keeps a piece. Small ones go into one buffer: as objects they would take many times as
+        much memory as is accounted for."""
+        if not view:
+            return
+        self._left -= len(view)
+        self._collected += len(view)
+        if len(view) >= _PIECE_BYTES:
+            self._pieces.append(view)
+        elif self._pieces and isinstance(self._pieces[-1], bytearray):
+            self._pieces[-1] += view
+        else:
+            self._pieces.append(bytearray(view))
 
 
 def _too_large(size: int, size_max: int) -> GrpcFault:
@@ -160,7 +188,12 @@ def _too_large(size: int, size_max: int) -> GrpcFault:
 
 def framed_message(message: bytes) -> bytes:
     """One message of an answer's body."""
-    return _HEAD.pack(0, len(message)) + message
+    return message_head(message) + message
+
+
+def message_head(message: bytes) -> bytes:
+    """What stands before a message."""
+    return _HEAD.pack(0, len(message))
 
 
 def timeout_s(value: bytes) -> float:

@@ -27,6 +27,7 @@ from penstock.wire.grpc_messages import (
     PackedMessage,
     escaped_message,
     framed_message,
+    message_head,
     timeout_s,
 )
 from penstock.wire.http2.events import RequestReceived
@@ -47,6 +48,8 @@ _NO_METADATA: Final = frozenset((b"te", b"content-type"))
 #: of all calls together in one turn of the event loop, which is less than a millisecond of it.
 _INFLATED_FIRST: Final = 64 << 10
 _INFLATED_IN_A_TURN: Final = 256 << 10
+#: The head of a larger message is a piece by itself.
+_COPIED_BYTES_MAX: Final = 64 << 10
 #: Longer texts of an error are cut: clients bound the header lists that they take to 8 KiB or so.
 _WORDS_BYTES_MAX: Final = 4_096
 
@@ -130,7 +133,11 @@ class GrpcCall(Http2Exchange):
         if not self._head_sent:
             self._head_sent = True
             self.send_head(_HEAD)
-        self.send(framed_message(message))
+        if len(message) > _COPIED_BYTES_MAX:
+            self.send(message_head(message))
+            self.send(message)
+        else:
+            self.send(framed_message(message))
 
     def succeed(self) -> None:
         """The answer is complete."""

@@ -43,6 +43,8 @@ PING_S_MAX: Final = 20.0
 #: s that a connection may be open without a stream.
 IDLE_S_MAX: Final = 600.0
 _PING: Final = b"penstock"
+#: More output is written in the pieces that it has: joining would copy a large answer.
+_JOINED_BYTES_MAX: Final = 128 << 10
 
 #: Makes the exchange of a request. One that it has answered already is over.
 Door = Callable[[Http2Carrier, RequestReceived], Http2Exchange]
@@ -222,9 +224,11 @@ class Http2Protocol(asyncio.Protocol):
         if self._transport.is_closing():
             return
         if not self.paused:
-            output = self.machine.take_output()
-            if output:
-                self._transport.write(output)
+            parts = self.machine.take_parts()
+            if sum(map(len, parts)) > _JOINED_BYTES_MAX:
+                self._transport.writelines(parts)
+            elif parts:
+                self._transport.write(b"".join(parts))
         if self._over and not self.paused:
             self._report_written()
         if self.machine.closed:

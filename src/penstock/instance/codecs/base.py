@@ -10,7 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Final, Protocol, Self, TypeVar
+from functools import lru_cache
+from types import MappingProxyType
+from typing import Any, Final, Protocol, Self, TypeVar
 
 import numpy as np
 import orjson
@@ -51,7 +53,7 @@ class CodecModel:
     optional: frozenset[str] = frozenset()  #: inputs that a request may leave out
 
     def named(self, name: str) -> Self:
-        return replace(self, name=name)
+        return self if name == self.name else replace(self, name=name)
 
 
 class HasName(Protocol):
@@ -63,14 +65,27 @@ class HasName(Protocol):
 
 Named = TypeVar("Named", bound=HasName)
 _MODEL: Final = "model"
+#: Longer ones are read each time: callers choose what is in them.
+_KEPT_CHARS_MAX: Final = 256
+
+
+def read_parameters(meta: RequestMeta) -> Mapping[str, Any]:
+    """What the door says beside the body."""
+    text = meta.parameters
+    if text is None:
+        return {}
+    return _kept(text) if len(text) <= _KEPT_CHARS_MAX else orjson.loads(text)
+
+
+@lru_cache(maxsize=256)
+def _kept(text: str) -> Mapping[str, Any]:
+    return MappingProxyType(orjson.loads(text))
 
 
 def as_asked(model: Named, meta: RequestMeta) -> Named:
     """The model under the name that the request has for it: an endpoint may be served under more
     than one, and the door says which."""
-    if meta.parameters is None or f'"{_MODEL}"' not in meta.parameters:
-        return model
-    name = orjson.loads(meta.parameters).get(_MODEL)
+    name = read_parameters(meta).get(_MODEL)
     return model.named(name) if isinstance(name, str) and name else model
 
 

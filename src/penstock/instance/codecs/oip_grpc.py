@@ -7,7 +7,7 @@ is always raw, which clients read fastest and the protocol allows for any reques
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -36,11 +36,18 @@ from penstock.instance.codecs.oip_json import (
 from penstock.instance.codecs.request_parameters import metadata_of
 from penstock.instance.codecs.values import cast
 from penstock.runtimes.infer_metadata import parameters_of
-from penstock.runtimes.tensor_bytes import encode_raw, objects
+from penstock.runtimes.tensor_bytes import encode_raw, objects, raw_buffer
 from penstock.wire.frames import ReplyMeta, encode_reply_meta
 from penstock.wire.oip_messages import ModelInferRequest, ModelInferResponse
+from penstock.wire.protobuf_fields import NotProtobufError, apart, bytes_head
 
 _META: Final = encode_reply_meta(ReplyMeta(content_type=OIP_GRPC))
+
+#: Numbers of the fields of raw contents
+_RAW_INPUTS: Final = 7
+_RAW_OUTPUTS: Final = 6
+#: From here on, looking for the raw contents costs less than copying them.
+_LARGE_BYTES: Final = 16 << 10
 
 #: Dtype -> the field of InferTensorContents for it; FP16 and BF16 have only the raw form.
 _CONTENTS: Final = {
@@ -75,12 +82,21 @@ def parse(body: bytes) -> Any:
 
 
 def decode(model: CodecModel, body: bytes) -> Decoded:
-    return decode_parsed(model, parse(body))
+    if len(body) < _LARGE_BYTES:
+        return decode_parsed(model, parse(body))
+    try:
+        rest, raw = apart(body, _RAW_INPUTS)
+    except NotProtobufError:
+        return decode_parsed(model, parse(body))  # which says what is wrong
+    return decode_parsed(model, parse(rest), raw)
 
 
-def decode_parsed(model: CodecModel, request: Any) -> Decoded:
+def decode_parsed(
+    model: CodecModel, request: Any, raw: Sequence[bytes | memoryview] = ()
+) -> Decoded:
+    """`raw`: the raw contents, where they were left out of what was parsed."""
     specs = {spec.name: spec for spec in model.inputs}
-    raw = request.raw_input_contents
+    raw = raw or request.raw_input_contents
     if raw and len(raw) != len(request.inputs):
         raise bad(f"{len(request.inputs)} inputs have {len(raw)} raw contents: send one for each")
     tensors: Tensors = {}
@@ -167,12 +183,15 @@ def _encode(model: CodecModel, outputs: Tensors, wanted: list[OutputSpec], ident
     for name, value in parameters_of(outputs).items():
         setattr(response.parameters[name], _PARAMETER_FIELDS[type(value)], value)
     dtypes = {spec.name: spec.dtype for spec in model.outputs}
+    contents: list[bytes | memoryview] = []
     for want, array in pick(wanted, outputs):
         values = answered(model, want, array)
         dtype = dtype_of(values, None if want.classes else dtypes.get(want.name), want.name)
         response.outputs.add(name=want.name, datatype=dtype, shape=values.shape)
-        response.raw_output_contents.append(encode_raw(values, dtype))
-    return bytes(response.SerializeToString())
+        raw = raw_buffer(values, dtype)
+        # Written by us, since the message would copy it, and its bytes again.
+        contents += (bytes_head(_RAW_OUTPUTS, len(raw)), raw)
+    return b"".join((response.SerializeToString(), *contents))
 
 
 #: What marks a response as the last one, behind any other message: fields of messages add up.

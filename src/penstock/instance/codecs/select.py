@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-import orjson
-
 from penstock.instance.codecs import generate, npy, oip_grpc, oip_json, plain_rows
 from penstock.instance.codecs.base import (
     CSV,
@@ -21,6 +19,7 @@ from penstock.instance.codecs.base import (
     as_asked,
     bad,
     media_type,
+    read_parameters,
 )
 from penstock.instance.codecs.values import parse_json
 from penstock.wire.frames import RequestMeta
@@ -64,7 +63,7 @@ def operation_of(meta: RequestMeta) -> str:
     """The operation that a front door names beside the body; empty: there is none."""
     if meta.parameters is None or meta.door not in _OIP_DOORS:
         return ""
-    return str(orjson.loads(meta.parameters).get("operation", ""))
+    return str(read_parameters(meta).get("operation", ""))
 
 
 def decode_tensors(model: CodecModel, meta: RequestMeta, body: bytes) -> Decoded:
@@ -73,7 +72,7 @@ def decode_tensors(model: CodecModel, meta: RequestMeta, body: bytes) -> Decoded
     decoded = _decoded(as_asked(model, meta), meta, body)
     metadata = decoded.metadata
     if metadata is not None and meta.parameters is not None and meta.door in _OIP_DOORS:
-        headers = orjson.loads(meta.parameters).get("headers")
+        headers = read_parameters(meta).get("headers")
         if headers:
             decoded.metadata = replace(metadata, parameters={**metadata.parameters, **headers})
     return decoded

@@ -74,6 +74,8 @@ class TextModel:
         self._paired = dataclasses.replace(model, inputs=(_TEXT, _TEXT_PAIR), outputs=outputs)
 
     def named(self, name: str) -> Self:
+        if name == self.name:
+            return self
         model = copy.copy(self)
         model.name = name
         model._alone = self._alone.named(name)

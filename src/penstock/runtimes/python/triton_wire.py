@@ -23,7 +23,7 @@ import orjson
 from penstock.errors import ModelError, PenstockError
 from penstock.runtimes.infer_metadata import InferAnswer, InferMetadata, Parameter
 from penstock.runtimes.python.batches import ERROR, RESPONSE, Answer
-from penstock.runtimes.tensor_bytes import pack, unpack
+from penstock.runtimes.tensor_bytes import packed_parts, unpack
 from penstock.runtimes.workers.failures import error_of
 from penstock.runtimes.workers.wire import message
 
@@ -81,14 +81,14 @@ def pack_answer(tensors: Mapping[str, np.ndarray], parameters: bytes) -> bytes:
             "most",
             hint="Answer with a tensor in their place.",
         )
-    return b"".join((_LENGTH.pack(len(parameters)), parameters, pack(tensors)))
+    return b"".join((_LENGTH.pack(len(parameters)), parameters, *packed_parts(tensors)))
 
 
 def unpack_answer(data: bytes) -> InferAnswer:
     """Raises an Exception for bytes that are none."""
     (size,) = _LENGTH.unpack_from(data)
     parameters = plain_parameters(orjson.loads(data[4 : 4 + size])) if size else {}
-    return InferAnswer(unpack(data[4 + size :]), parameters)
+    return InferAnswer(unpack(memoryview(data)[4 + size :]), parameters)
 
 
 def plain_parameters(given: Any) -> dict[str, Parameter]:

@@ -56,14 +56,19 @@ class MessageDecoder:
         self._missing = 0
 
     def feed(self, data: bytes) -> list[tuple[int, int, bytes]]:
+        messages = []
         if self._chunks:
-            self._chunks.append(data)
+            missing = self._missing
             self._missing -= len(data)
             if self._missing > 0:
+                self._chunks.append(data)
                 return []
-            data = b"".join(self._chunks)
+            if len(self._chunks[0]) >= HEAD.size:  # the payload of a large one is copied once
+                messages.append(self._whole(memoryview(data)[:missing]))
+                data = data[missing:]
+            else:
+                data = b"".join((*self._chunks, data))
             self._chunks = []
-        messages = []
         at, end = 0, len(data)
         while at < end:
             if end - at < 8:
@@ -81,3 +86,8 @@ class MessageDecoder:
         if at < end:
             self._chunks = [data[at:]]
         return messages
+
+    def _whole(self, last: memoryview) -> tuple[int, int, bytes]:
+        first = self._chunks[0]
+        _, kind, count = HEAD.unpack_from(first)
+        return kind, count, b"".join((memoryview(first)[HEAD.size :], *self._chunks[1:], last))

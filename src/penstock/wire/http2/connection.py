@@ -78,13 +78,15 @@ class Http2Connection(Http2Receiver):
 
     def take_output(self) -> bytes:
         """All bytes to write since the last call; b"" = none."""
+        return b"".join(self.take_parts())
+
+    def take_parts(self) -> list[bytes | memoryview]:
+        """The same, in pieces as they are: large ones are not copied."""
         output = self._output
-        if not output:
-            return b""
-        self._replies_bytes = 0
-        joined = b"".join(output)
-        output.clear()
-        return joined
+        if output:
+            self._replies_bytes = 0
+            self._output = []
+        return output
 
     # Answers
 
@@ -161,6 +163,8 @@ class Http2Connection(Http2Receiver):
         output = self._output
         frame_bytes_max = self._peer_frame_bytes_max
         begin = 0
+        if taken > frame_bytes_max:
+            data = memoryview(data)  # so that its frames are no copies
         while taken - begin > frame_bytes_max:
             output.append(frames.HEAD.pack(frame_bytes_max << 8 | frames.DATA, 0, stream))
             output.append(data[begin : begin + frame_bytes_max])

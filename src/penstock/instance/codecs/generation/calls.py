@@ -31,7 +31,7 @@ class Served:
     sampling: Mapping[str, float] = field(default_factory=dict)
 
     def named(self, name: str) -> Self:
-        return replace(self, name=name)
+        return self if name == self.name else replace(self, name=name)
 
 
 class GeneratedChoice:
