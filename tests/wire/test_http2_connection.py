@@ -330,7 +330,36 @@ def test_windows_are_given_back_by_halves_once_consumed() -> None:
         (frames.WINDOW_UPDATE, 0, 0, _u32(65_536)),
         (frames.WINDOW_UPDATE, 0, 1, _u32(32_768)),
     ]
-    assert len(received(connection, *[piece] * 4)) == 4
+    (taken,) = received(connection, *[piece] * 4)
+    assert taken == DataReceived(1, bytes(65_536), 65_536, False)
+
+
+def test_large_frames_of_one_body_that_come_together_are_one_piece() -> None:
+    """Each frame keeps its own rules: a run ends before what isn't whole, is too large, has padding
+    or is of another stream, and with the end of the body."""
+    large, small = bytes(range(256)) * 16, b"small"
+    connection = started()
+    received(connection, post(1), post(3))
+    padded = frame(frames.DATA, frames.PADDED, 1, bytes((1,)) + small + b"\0")
+    cut = data(1, large)
+    assert received(
+        connection,
+        data(1, large), data(1, small), data(1, large), data(3, large), data(3, large), data(1, large),
+        padded, data(1, large), cut[:5_00],
+    ) == [
+        DataReceived(1, large + small + large, 2 * 4_096 + 5, False),
+        DataReceived(3, 2 * large, 2 * 4_096, False),
+        DataReceived(1, large, 4_096, False),
+        DataReceived(1, small, 7, False),
+        DataReceived(1, large, 4_096, False),
+    ]  # fmt: skip
+    assert received(
+        connection, cut[5_00:], data(1, large), data(1, large, end=True), data(3, large)
+    ) == [
+        DataReceived(1, large, 4_096, False),
+        DataReceived(1, 2 * large, 2 * 4_096, True),
+        DataReceived(3, large, 4_096, False),
+    ]
 
 
 def test_what_a_stream_did_not_consume_is_given_back_when_it_ends() -> None:

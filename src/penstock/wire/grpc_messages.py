@@ -122,7 +122,8 @@ class GrpcMessageSplitter:
     @property
     def held_bytes(self) -> int:
         """What has come of a message that is not complete."""
-        return self._collected + len(self._head)
+        head_bytes = _HEAD.size if self._left >= 0 else len(self._head)
+        return head_bytes + self._collected
 
     def feed(self, data: bytes) -> list[GrpcMessage]:
         """The messages that `data` completes. Raises GrpcFault: too large, or broken."""

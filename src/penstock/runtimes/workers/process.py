@@ -294,6 +294,11 @@ def load_timeout(context: LoadContext) -> ModelError:
 
 
 RUN_S_MAX = 60.0  #: s, as in AWS
+#: glibc gives memory back as soon as some is free at the end of its heap, and a batch of large
+#: tensors would ask the kernel for all of its pages again. Who sets these for the server has theirs.
+_KEEPS_FREED = {
+    "MALLOC_TRIM_THRESHOLD_": str(32 << 20), "MALLOC_MMAP_THRESHOLD_": str(16 << 20),
+}  # fmt: skip
 
 
 def worker_environment(context: LoadContext, scratch: Path) -> dict[str, str]:
@@ -307,6 +312,7 @@ def worker_environment(context: LoadContext, scratch: Path) -> dict[str, str]:
     if context.interpreter:
         servers = of_environment(servers, context.interpreter)
     return {
+        **_KEEPS_FREED,
         **servers,
         "OMP_NUM_THREADS": threads,
         "TOKENIZERS_PARALLELISM": "false",

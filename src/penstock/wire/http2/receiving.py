@@ -48,6 +48,9 @@ from penstock.wire.http2.state import (
 #: empty ones would go on for ever (CVE-2024-27316).
 FRAGMENTS_MAX: Final = 32
 
+#: A frame with so much of a body is likely to be one of many.
+_LARGE_BYTES: Final = 4_096
+
 _TOO_LARGE: Final = ((b":status", b"431"),)
 
 
@@ -66,37 +69,41 @@ class Http2Receiver(Http2ControlFrames):
         if self._failed:
             return events
         self._now = now
-        rest = self._rest
-        if rest:
-            rest += data
-            if len(rest) < self._needed:
-                return events
-            data = bytes(rest)
-            rest.clear()
-        elif type(data) is not bytes:
+        if type(data) is not bytes:
             data = bytes(data)
+        rest = self._rest
+        at = 0
         try:
-            end = self._take_frames(data, events)
+            while rest:  # the frame that has begun is completed by itself: what follows stays
+                until = at + self._needed - len(rest)
+                rest += memoryview(data)[at:until]
+                if until > len(data):
+                    return events
+                at = until
+                begun = bytes(rest)
+                rest.clear()
+                rest += memoryview(begun)[self._take_frames(begun, 0, events) :]
+            at = self._take_frames(data, at, events)
             if self._replies_bytes > self._spec.unread_bytes_max:
                 raise PeerFault(ENHANCE_YOUR_CALM, "replies that the peer does not read")
         except PeerFault as fault:
             self._fail(fault.code, fault.words)
             events.append(ConnectionFailed(fault.code, fault.words))
             return events
-        if end < len(data):
-            rest += memoryview(data)[end:]
+        if at < len(data):
+            rest += memoryview(data)[at:]
         return events
 
-    def _take_frames(self, data: bytes, events: list[Http2Event]) -> int:
-        """Acts on all whole frames; where the first incomplete one begins."""
-        at, end = 0, len(data)
+    def _take_frames(self, data: bytes, at: int, events: list[Http2Event]) -> int:
+        """Acts on all whole frames from `at` on; where the first incomplete one begins."""
+        end = len(data)
         if self._expected == -2:
             size = len(frames.PREFACE)
-            if data[:size] != frames.PREFACE[:end]:
+            if data[at : at + size] != frames.PREFACE[: end - at]:
                 raise PeerFault(PROTOCOL_ERROR, "not HTTP/2")  # 3.4
-            if end < size:
-                return 0
-            at = size
+            if end - at < size:
+                return at
+            at += size
             self._expected = frames.SETTINGS
         unpack = frames.HEAD.unpack_from
         frame_bytes_max = self._spec.frame_bytes_max
@@ -115,7 +122,9 @@ class Http2Receiver(Http2ControlFrames):
                 raise PeerFault(
                     PROTOCOL_ERROR, f"a frame of type {kind}, out of order"
                 )  # 3.4, 6.10
-            if kind < len(_HANDLERS):
+            if kind == frames.DATA and not flags and size >= _LARGE_BYTES:
+                after = self._on_run_of_data(data, begin, after, stream & STREAM_ID_MAX, events)
+            elif kind < len(_HANDLERS):
                 _HANDLERS[kind](self, data, begin, after, flags, stream & STREAM_ID_MAX, events)
             else:  # 5.5
                 self._spend_control()
@@ -131,6 +140,40 @@ class Http2Receiver(Http2ControlFrames):
         flow_bytes = end - begin  # with padding (6.9.1)
         if flags & frames.PADDED:
             begin, end = _unpadded(data, begin, end, 0)
+        ended = flags & frames.END_STREAM != 0
+        self._take_data(ident, flow_bytes, data[begin:end], 1, ended, events)
+
+    def _on_run_of_data(
+        self, data: bytes, begin: int, after: int, ident: int, events: list[Http2Event]
+    ) -> int:
+        """A frame of a large body, and those of the same stream behind it, as one piece; where they
+        end. One of 1 MB has 64 frames, which cost more than its bytes if each is an event."""
+        view = memoryview(data)
+        pieces, end, ended = [view[begin:after]], len(data), False
+        while end - after >= frames.HEAD_BYTES and not ended:
+            head, flags, stream = frames.HEAD.unpack_from(data, after)
+            size = head >> 8
+            begin = after + frames.HEAD_BYTES
+            plain = head & 0xFF == frames.DATA and not flags & ~frames.END_STREAM
+            if not (plain and stream & STREAM_ID_MAX == ident and size):
+                break
+            if size > self._spec.frame_bytes_max or begin + size > end:
+                break  # too large, or not whole: not for here to judge
+            after, ended = begin + size, flags != 0
+            pieces.append(view[begin:after])
+        piece = b"".join(pieces)
+        self._take_data(ident, len(piece), piece, len(pieces), ended, events)
+        return after
+
+    def _take_data(
+        self,
+        ident: int,
+        flow_bytes: int,
+        piece: bytes,
+        frames_count: int,
+        ended: bool,
+        events: list[Http2Event],
+    ) -> None:
         self._receive_window -= flow_bytes
         if self._receive_window < 0:
             raise PeerFault(FLOW_CONTROL_ERROR, "more data than the connection's window")
@@ -143,13 +186,12 @@ class Http2Receiver(Http2ControlFrames):
         if stream.receive_window < 0:
             self._fault_of_stream(ident, FLOW_CONTROL_ERROR, "more data than its window", events)
             return
-        ended = flags & frames.END_STREAM != 0
-        size = end - begin
+        size = len(piece)
         if stream.discards >= 0:
             self._discard(stream, flow_bytes, ended=ended)
             return
         if size:
-            self._control.earn(USEFUL)
+            self._control.earn(USEFUL * frames_count)
         elif not ended:
             self._spend_control()  # CVE-2019-9518
         if stream.length_left >= 0:
@@ -159,7 +201,7 @@ class Http2Receiver(Http2ControlFrames):
                 self._fault_of_stream(ident, PROTOCOL_ERROR, words, events)
                 return
         stream.ended = ended
-        events.append(DataReceived(ident, data[begin:end], flow_bytes, ended))
+        events.append(DataReceived(ident, piece, flow_bytes, ended))
 
     def _discard(self, stream: Http2Stream, flow_bytes: int, *, ended: bool) -> None:
         """The rest of a request whose answer is complete. A client that sends all of it before it
