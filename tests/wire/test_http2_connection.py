@@ -344,8 +344,8 @@ def test_large_frames_of_one_body_that_come_together_are_one_piece() -> None:
     cut = data(1, large)
     assert received(
         connection,
-        data(1, large), data(1, small), data(1, large), data(3, large), data(3, large), data(1, large),
-        padded, data(1, large), cut[:5_00],
+        data(1, large), data(1, small), data(1, large), data(3, large), data(3, large),
+        data(1, large), padded, data(1, large), cut[:500],
     ) == [
         DataReceived(1, large + small + large, 2 * 4_096 + 5, False),
         DataReceived(3, 2 * large, 2 * 4_096, False),
@@ -354,7 +354,7 @@ def test_large_frames_of_one_body_that_come_together_are_one_piece() -> None:
         DataReceived(1, large, 4_096, False),
     ]  # fmt: skip
     assert received(
-        connection, cut[5_00:], data(1, large), data(1, large, end=True), data(3, large)
+        connection, cut[500:], data(1, large), data(1, large, end=True), data(3, large)
     ) == [
         DataReceived(1, large, 4_096, False),
         DataReceived(1, 2 * large, 2 * 4_096, True),
