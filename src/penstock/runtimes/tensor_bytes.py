@@ -62,6 +62,8 @@ ELEMENT_BYTES: Final = {
     if name != "BYTES"
 }
 
+#: As the protocol's bytes are
+_LITTLE: Final = {name: dtype.newbyteorder("<") for name, dtype in NUMPY.items()}
 _NAMES: Final = {dtype: name for name, dtype in NUMPY.items() if name != "BF16"}
 
 
@@ -70,6 +72,9 @@ def name_of(array: np.ndarray) -> str:
     have."""
     if array.dtype.kind in "SUO":
         return "BYTES"
+    name = _NAMES.get(array.dtype)
+    if name is not None:
+        return name
     try:
         return _NAMES[array.dtype.newbyteorder("=")]
     except KeyError:
@@ -92,7 +97,7 @@ def decode_raw(data: bytes | memoryview, dtype: str, shape: Sequence[int]) -> np
     if dtype == "BF16":
         halves = np.frombuffer(data, dtype="<u2").astype(np.uint32)
         return (halves << 16).view(np.float32).reshape(shape)
-    return np.frombuffer(data, dtype=NUMPY[dtype].newbyteorder("<")).reshape(shape)
+    return np.frombuffer(data, dtype=_LITTLE[dtype]).reshape(shape)
 
 
 def _decode_bytes(data: bytes | memoryview, shape: Sequence[int]) -> np.ndarray:
@@ -141,14 +146,14 @@ def encode_raw(array: np.ndarray, dtype: str) -> bytes:
         return b"".join(parts)
     if dtype == "BF16":
         return _bf16(np.ascontiguousarray(array, dtype=np.float32))
-    return np.ascontiguousarray(array, dtype=NUMPY[dtype].newbyteorder("<")).tobytes()
+    return np.ascontiguousarray(array, dtype=_LITTLE[dtype]).tobytes()
 
 
 def raw_buffer(array: np.ndarray, dtype: str) -> bytes | memoryview:
     """As `encode_raw`, uncopied where the array is large and lies in memory as it is sent."""
     if array.nbytes < _COPIED_BYTES_MAX or dtype in ("BYTES", "BF16"):
         return encode_raw(array, dtype)
-    plain = np.ascontiguousarray(array, dtype=NUMPY[dtype].newbyteorder("<"))
+    plain = np.ascontiguousarray(array, dtype=_LITTLE[dtype])
     return plain.reshape(-1).view(np.uint8).data
 
 

@@ -127,6 +127,10 @@ class GrpcMessageSplitter:
 
     def feed(self, data: bytes) -> list[GrpcMessage]:
         """The messages that `data` completes. Raises GrpcFault: too large, or broken."""
+        if self._left < 0 and not self._head and len(data) >= _HEAD.size:
+            compressed, size = _HEAD.unpack_from(data)
+            if not compressed and len(data) == _HEAD.size + size <= self._message_bytes_max:
+                return [data[_HEAD.size :]]  # as most come
         messages: list[GrpcMessage] = []
         view = memoryview(data)
         while True:

@@ -7,7 +7,7 @@ found where it lies. The encoding is protobuf's (protobuf.dev, "Encoding").
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final, NamedTuple
+from typing import Final
 
 VARINT: Final = 0
 FIXED64: Final = 1
@@ -26,12 +26,8 @@ class TooManyFieldsError(NotProtobufError):
     """It may be one, of more fields than are looked at."""
 
 
-class ProtobufField(NamedTuple):
-    number: int
-    kind: int
-    begin: int  #: where the field begins
-    value: int  #: where its value begins
-    end: int
+#: Number, kind, where the field begins, where its value begins, where it ends.
+ProtobufField = tuple[int, int, int, int, int]
 
 
 def fields_of(message: bytes) -> Iterator[ProtobufField]:
@@ -49,7 +45,12 @@ def fields_of(message: bytes) -> Iterator[ProtobufField]:
             tag, at = _varint(message, begin)
         kind = tag & 7
         if kind == BYTES:
-            size, value = _varint(message, at)
+            if at == end:
+                raise NotProtobufError("a field without its length")
+            size = message[at]
+            value = at + 1
+            if size >= 0x80:
+                size, value = _varint(message, at)
             at = value + size
         elif kind == VARINT:
             value = at
@@ -62,7 +63,7 @@ def fields_of(message: bytes) -> Iterator[ProtobufField]:
             raise NotProtobufError(f"a field of type {kind}")
         if not tag >> 3 or at > end:
             raise NotProtobufError("a field without a number, or one that is cut off")
-        yield ProtobufField(tag >> 3, kind, begin, value, at)
+        yield tag >> 3, kind, begin, value, at
 
 
 def apart(message: bytes, number: int) -> tuple[bytes, list[memoryview]]:
@@ -74,11 +75,11 @@ def apart(message: bytes, number: int) -> tuple[bytes, list[memoryview]]:
     values: list[memoryview] = []
     rest: list[memoryview] = []
     kept_from = 0
-    for field in fields_of(message):
-        if field.number == number and field.kind == BYTES:
-            values.append(view[field.value : field.end])
-            rest.append(view[kept_from : field.begin])
-            kept_from = field.end
+    for found, kind, begin, value, end in fields_of(message):
+        if found == number and kind == BYTES:
+            values.append(view[value:end])
+            rest.append(view[kept_from:begin])
+            kept_from = end
     rest.append(view[kept_from:])
     return b"".join(rest), values
 

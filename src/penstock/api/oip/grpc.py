@@ -281,10 +281,10 @@ class OipGrpc:
 
 
 def _is_grpc(request: RequestReceived) -> bool:
-    return any(
-        name == b"content-type" and value.startswith(b"application/grpc")
-        for name, value in request.fields
-    )
+    for name, value in request.fields:
+        if name == b"content-type" and value.startswith(b"application/grpc"):
+            return True
+    return False
 
 
 def _refused(connection: Http2Carrier, request: RequestReceived, answer: Any) -> Http2Exchange:

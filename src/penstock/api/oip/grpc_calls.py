@@ -139,6 +139,16 @@ class GrpcCall(Http2Exchange):
         else:
             self.send(framed_message(message))
 
+    def answer_with(self, message: bytes) -> None:
+        """The one message of an answer, which is complete with it."""
+        if self._answered or self._head_sent or len(message) > _COPIED_BYTES_MAX:
+            self.answer(message)
+            self.succeed()
+            return
+        self._answered = self._head_sent = True
+        self.respond(_HEAD, framed_message(message), _OK)
+        self.release()
+
     def succeed(self) -> None:
         """The answer is complete."""
         if self._answered:
@@ -371,14 +381,12 @@ class UnaryCall(GrpcCall):
         assert self._handle is not None
         answer = self._handle(self, message)
         if isinstance(answer, bytes):
-            self.answer(answer)
-            self.succeed()
+            self.answer_with(answer)
         else:
             self.run(self._answer_with(answer))
 
     async def _answer_with(self, answer: Awaitable[bytes]) -> None:
-        self.answer(await answer)
-        self.succeed()
+        self.answer_with(await answer)
 
     def check(self, now: float) -> None:
         if self._splitter is not None and now - self.received >= self._bounds.timeout_s:

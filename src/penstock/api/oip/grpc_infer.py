@@ -151,8 +151,7 @@ class InferCall(UnaryCall):
         except PenstockError as error:
             self.fail(error)
             return
-        self.answer(body)
-        self.succeed()
+        self.answer_with(body)
 
     def on_chunk(self, invocation: Invocation, chunk: bytes, meta: bytes | None) -> None:
         if self._joined is None:

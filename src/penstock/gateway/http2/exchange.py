@@ -142,6 +142,20 @@ class Http2Exchange:
         connection.machine.send_trailers(self.stream, trailers)
         connection.over(self)
 
+    def respond(self, head: tuple[Field, ...], data: bytes, trailers: tuple[Field, ...]) -> None:
+        """A whole answer; `on_written` follows."""
+        connection = self.connection
+        if connection is None:
+            return
+        if not connection.paused and connection.machine.send_answer(
+            self.stream, head, data, trailers
+        ):
+            connection.over(self)
+            return
+        self.send_head(head)
+        self.send(data)
+        self.end(trailers)
+
     def send_last(self, data: bytes | memoryview) -> None:
         """The last piece of the body, of an answer without trailers; `on_written` follows."""
         connection = self.connection

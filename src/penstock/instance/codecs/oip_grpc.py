@@ -109,7 +109,7 @@ def decode_parsed(
             raise bad(
                 f"input {name!r} takes {spec.dtype}, {entry.datatype[:20]} came", code="bad-dtype"
             )
-        if any(size < 0 for size in shape) or len(shape) > 32:
+        if min(shape, default=0) < 0 or len(shape) > 32:
             raise bad(f"input {name!r} has the shape {shape[:40]}", code="bad-shape")
         refuse_shared_memory(entry.parameters, f"input {name!r}")
         if raw:

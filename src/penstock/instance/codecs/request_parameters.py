@@ -8,6 +8,7 @@ begin with `triton_`, which Triton keeps for itself.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, Final
 
 from penstock.errors import ModelError
@@ -34,6 +35,8 @@ def metadata_of(
     """`given`: the request's parameters, as plain values. Raises ModelError with the name of one
     that is wrong."""
     if not given:
+        if not request_id:
+            return _plain(outputs)
         return InferMetadata(request_id=request_id, outputs=outputs)
     starts = SEQUENCE_START if _flag(given, "sequence_start") else 0
     ends = SEQUENCE_END if _flag(given, "sequence_end") else 0
@@ -52,6 +55,12 @@ def metadata_of(
         },
         outputs=outputs,
     )
+
+
+@lru_cache(maxsize=256)
+def _plain(outputs: tuple[str, ...]) -> InferMetadata:
+    """Of a request that says nothing but which outputs it wants, as most do."""
+    return InferMetadata(outputs=outputs)
 
 
 def _flag(given: Mapping[str, Any], name: str) -> bool:

@@ -177,6 +177,34 @@ class Http2Connection(Http2Receiver):
             self._end(state)
         return taken
 
+    def send_answer(
+        self, stream: int, head: tuple[Field, ...], data: bytes, trailers: tuple[Field, ...]
+    ) -> bool:
+        """A whole answer at once. False: nothing was sent, and it must be sent by steps: the peer's
+        windows or frames don't take it, or a head or trailers that were not sent before."""
+        state = self._streams.get(stream)
+        first, last = self._encoder.known(head), self._encoder.known(trailers)
+        if state is None or state.discards >= 0 or first is None or last is None:
+            return False
+        size = len(data)
+        if size > min(state.send_window, self._connection_send_window, self._peer_frame_bytes_max):
+            return False
+        self._control.earn(USEFUL)
+        state.send_window -= size
+        self._connection_send_window -= size
+        state.answered = True
+        pack, ends = frames.HEAD.pack, frames.END_HEADERS | frames.END_STREAM
+        self._output += (
+            pack(len(first) << 8 | frames.HEADERS, frames.END_HEADERS, stream),
+            first,
+            pack(size << 8 | frames.DATA, 0, stream),
+            data,
+            pack(len(last) << 8 | frames.HEADERS, ends, stream),
+            last,
+        )
+        self._end(state)
+        return True
+
     def reset(self, stream: int, code: int) -> None:
         """Ends a stream at once (6.4): CANCEL, INTERNAL_ERROR, or NO_ERROR and the like."""
         state = self._streams.get(stream)
