@@ -170,6 +170,55 @@ def grpc_request(**fields: Any) -> Any:
     return request
 
 
+ROWS = 4_096  #: of two FP32: a message of this size is not parsed whole
+
+
+def large_request(*contents: bytes) -> bytes:
+    request = ModelInferRequest(
+        model_name="points",
+        id="g",
+        inputs=[
+            {"name": "x", "datatype": "FP32", "shape": [ROWS, 2]},
+            {"name": "word", "datatype": "BYTES", "shape": [ROWS]},
+        ],
+        raw_input_contents=contents,
+    )
+    return bytes(request.SerializeToString())
+
+
+def test_large_tensors_are_read_and_written_as_small_ones_are() -> None:
+    numbers = np.random.default_rng(1).random((ROWS, 2), dtype=np.float32)
+    words = b"\x02\x00\x00\x00ok" * ROWS
+    decoded = decode(large_request(numbers.tobytes(), words), content_type=OIP_GRPC)
+    assert np.array_equal(decoded.tensors["x"], numbers)
+    assert decoded.tensors["word"].tolist() == [b"ok"] * ROWS
+    assert decoded.rows == ROWS
+    outputs = {
+        "y": np.asfortranarray(np.arange(3 * ROWS, dtype=np.float64).reshape(ROWS, 3)),
+        "said": np.array([b"hi"] * ROWS, dtype=object),
+    }
+    response = ModelInferResponse.FromString(decoded.encode(outputs)[0])
+    y, said = response.raw_output_contents
+    assert (response.id, [each.name for each in response.outputs]) == ("g", ["y", "said"])
+    assert y == np.arange(3 * ROWS, dtype="<f4").tobytes()
+    assert said == b"\x02\x00\x00\x00hi" * ROWS
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        (large_request(bytes(8 * ROWS)), "2 inputs have 1 raw contents"),
+        (large_request(bytes(8 * ROWS), b"", b""), "2 inputs have 3 raw contents"),
+        (large_request(bytes(8 * ROWS + 4), b""), f"takes {8 * ROWS} bytes, {8 * ROWS + 4} came"),
+        (large_request(bytes(8 * ROWS), b"\0") + b"\x0a\xff", "not a ModelInferRequest"),
+        (large_request(bytes(8 * ROWS), b"\0") + b"\x2a\x01\xff", "not a ModelInferRequest"),
+    ],
+)
+def test_a_large_request_is_refused_for_what_a_small_one_is(body: bytes, words: str) -> None:
+    with pytest.raises(ModelError, match=words):
+        decode(body, content_type=OIP_GRPC)
+
+
 def test_an_output_that_is_asked_for_twice_is_answered_once() -> None:
     """As Triton does: outputs have names, and the first word about each counts."""
     asked = [{"name": "said"}, {"name": "y"}, {"name": "said", "parameters": {"binary_data": True}}]

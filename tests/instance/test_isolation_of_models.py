@@ -143,6 +143,8 @@ def test_the_environment_is_an_allow_list(client: FrameClient) -> None:
     assert not [name for name in seen if name.startswith(("PENSTOCK", "AWS_"))]
     assert seen["ITS_OWN"] == "given"
     assert {"PATH", "SM_MODEL_DIR", "ONEDNN_MAX_CPU_ISA", "ATEN_CPU_CAPABILITY"} <= seen.keys()
+    # What batches use again is kept, or each of them has its pages made anew.
+    assert seen["MALLOC_TRIM_THRESHOLD_"] == str(32 << 20)
 
 
 def test_of_the_instances_descriptors_a_model_has_its_output_and_its_progress(

@@ -334,6 +334,46 @@ def test_windows_are_given_back_by_halves_once_consumed() -> None:
     assert taken == DataReceived(1, bytes(65_536), 65_536, False)
 
 
+TYPED: tuple[Field, ...] = (*OK, (b"content-type", b"application/grpc"))
+LAST: tuple[Field, ...] = ((b"grpc-status", b"0"),)
+
+
+def answered_by_steps(connection: Http2Connection, stream: int, body: bytes) -> bytes:
+    connection.send_headers(stream, TYPED)
+    assert connection.send_data(stream, body) == len(body)
+    connection.send_trailers(stream, LAST)
+    return connection.take_output()
+
+
+def test_a_whole_answer_has_the_bytes_of_its_steps() -> None:
+    """Once its head and trailers were sent by steps, which says how they are encoded."""
+    connection = started()
+    received(connection, get(1), get(3), get(5), post(7))
+    assert not connection.send_answer(1, TYPED, b"body", LAST)
+    assert connection.take_output() == b""
+    answered_by_steps(connection, 1, b"body")
+    by_steps = answered_by_steps(connection, 3, b"body")
+    assert connection.send_answer(5, TYPED, b"body", LAST)
+    assert connection.take_output() == by_steps.replace(b"\0\0\0\x03", b"\0\0\0\x05")
+    assert connection.send_answer(7, TYPED, b"body", LAST)  # before the request is complete
+    assert frames_of(connection.take_output())[-1] == (frames.RST_STREAM, 0, 7, _u32(NO_ERROR))
+    assert connection.streams == 0
+    assert not connection.send_answer(7, TYPED, b"body", LAST)
+
+
+def test_a_whole_answer_takes_from_the_windows_and_keeps_to_them() -> None:
+    connection = started()
+    received(connection, get(1), get(3), get(5), get(7), get(9), get(11))
+    answered_by_steps(connection, 1, b"")
+    assert not connection.send_answer(3, TYPED, bytes(16_385), LAST)  # more than one frame
+    for stream in (3, 5, 7):
+        assert connection.send_answer(stream, TYPED, bytes(16_384), LAST)
+    assert not connection.send_answer(9, TYPED, bytes(16_384), LAST)  # 65,535 less these
+    assert connection.send_answer(9, TYPED, bytes(16_383), LAST)
+    assert not connection.send_answer(11, TYPED, b"1", LAST)
+    assert connection.send_data(11, b"1") == 0
+
+
 def test_large_frames_of_one_body_that_come_together_are_one_piece() -> None:
     """Each frame keeps its own rules: a run ends before what isn't whole, is too large, has padding
     or is of another stream, and with the end of the body."""

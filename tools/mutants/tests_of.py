@@ -533,6 +533,7 @@ TESTS_OF: dict[str, tuple[str, ...]] = {
     "wire/model_config_fields.py": ("wire/test_oip_messages.py",),
     "wire/oip_messages.py": ("wire/test_oip_messages.py", "instance/test_codecs_oip.py"),
     "wire/plain_json.py": ("wire/test_plain_json.py",),
+    "wire/protobuf_fields.py": ("wire/test_protobuf_fields.py", "api/test_oip_grpc_stream.py"),
     "wire/protobuf_schema.py": (
         "wire/test_oip_messages.py",
         "instance/test_codecs_oip.py",

@@ -312,7 +312,7 @@ def worker_environment(context: LoadContext, scratch: Path) -> dict[str, str]:
     if context.interpreter:
         servers = of_environment(servers, context.interpreter)
     return {
-        **_KEEPS_FREED,
+        **({} if "GLIBC_TUNABLES" in servers else _KEEPS_FREED),
         **servers,
         "OMP_NUM_THREADS": threads,
         "TOKENIZERS_PARALLELISM": "false",
