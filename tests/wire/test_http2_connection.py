@@ -359,6 +359,12 @@ def test_a_whole_answer_has_the_bytes_of_its_steps() -> None:
     assert frames_of(connection.take_output())[-1] == (frames.RST_STREAM, 0, 7, _u32(NO_ERROR))
     assert connection.streams == 0
     assert not connection.send_answer(7, TYPED, b"body", LAST)
+    received(connection, post(9))
+    connection.linger(9, until=5.0)
+    assert connection.send_answer(9, TYPED, b"body", LAST)
+    connection.take_output()
+    assert not connection.send_answer(9, TYPED, b"again", LAST)
+    assert connection.take_output() == b""
 
 
 def test_a_whole_answer_takes_from_the_windows_and_keeps_to_them() -> None:
