@@ -38,14 +38,15 @@ def test_a_call_is_a_head_and_a_pack_of_tensors() -> None:
         b'{"i":7,"d":"infer","m":"encoder","v":-1,"o":["y"],"t":2000000,"r":"r","s":"c","f":1,'
         b'"p":{"a":1}}'
     )
-    tensors = b'[["x","FP32",[1,2],8]]'
+    tensors = b'[["x","FP32",[1,2],8]]      '  # up to a multiple of 16, with its length before it
     assert said == (
-        HEAD.pack(4 + len(head) + 4 + len(tensors) + 8, CALL, 0)
+        HEAD.pack(4 + len(head) + 4 + len(tensors) + 16, CALL, 0)
         + struct.pack("<I", len(head))
         + head
         + struct.pack("<I", len(tensors))
         + tensors
         + struct.pack("<2f", 1.0, 2.0)
+        + bytes(8)
     )
     call = unpack_call(said[HEAD.size :])
     assert call._replace(tensors={}) == WorkerCall(7, INFER, "encoder", -1, metadata, {})

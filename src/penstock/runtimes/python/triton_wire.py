@@ -23,7 +23,7 @@ import orjson
 from penstock.errors import ModelError, PenstockError
 from penstock.runtimes.infer_metadata import InferAnswer, InferMetadata, Parameter
 from penstock.runtimes.python.batches import ERROR, RESPONSE, Answer
-from penstock.runtimes.tensor_bytes import packed_parts, unpack
+from penstock.runtimes.tensor_bytes import aligned_behind, packed_parts, unpack
 from penstock.runtimes.workers.failures import error_of
 from penstock.runtimes.workers.wire import message
 
@@ -81,13 +81,15 @@ def pack_answer(tensors: Mapping[str, np.ndarray], parameters: bytes) -> bytes:
             "most",
             hint="Answer with a tensor in their place.",
         )
+    parameters = aligned_behind(_LENGTH.size, parameters)
     return b"".join((_LENGTH.pack(len(parameters)), parameters, *packed_parts(tensors)))
 
 
 def unpack_answer(data: bytes) -> InferAnswer:
     """Raises an Exception for bytes that are none."""
     (size,) = _LENGTH.unpack_from(data)
-    parameters = plain_parameters(orjson.loads(data[4 : 4 + size])) if size else {}
+    told = data[4 : 4 + size].strip()
+    parameters = plain_parameters(orjson.loads(told)) if told else {}
     return InferAnswer(unpack(memoryview(data)[4 + size :]), parameters)
 
 

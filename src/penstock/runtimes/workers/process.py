@@ -297,7 +297,7 @@ RUN_S_MAX = 60.0  #: s, as in AWS
 #: glibc gives memory back as soon as some is free at the end of its heap, and a batch of large
 #: tensors would ask the kernel for all of its pages again. The server's own settings come first.
 _KEEPS_FREED = {
-    "MALLOC_TRIM_THRESHOLD_": str(32 << 20), "MALLOC_MMAP_THRESHOLD_": str(16 << 20),
+    "MALLOC_TRIM_THRESHOLD_": str(32 << 20), "MALLOC_MMAP_THRESHOLD_": str(32 << 20),
 }  # fmt: skip
 
 
