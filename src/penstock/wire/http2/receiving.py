@@ -72,6 +72,9 @@ class Http2Receiver(Http2ControlFrames):
         if type(data) is not bytes:
             data = bytes(data)
         rest = self._rest
+        if rest and len(rest) + len(data) < self._needed:
+            rest += data
+            return events
         at = 0
         try:
             while rest:  # the frame that has begun is completed by itself: what follows stays
