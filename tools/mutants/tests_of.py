@@ -28,6 +28,7 @@ _HTTP2 = (
     "wire/test_http2_early_answers.py",
     "wire/test_http2_floods.py",
     "wire/test_http2_oracle.py",
+    "wire/test_http2_whole_answers.py",
 )
 _HTTP2_DRIVER = ("gateway/test_http2_listener_state.py", "gateway/test_http2_protocol.py")
 _HTTP_OVER_HTTP2 = (

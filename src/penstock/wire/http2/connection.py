@@ -3,9 +3,10 @@
 A driver owns the socket and the clock. Its work, in full:
 
     events = connection.receive(data, now=now)     act on each, in order
-    connection.send_headers(...), send_data(...), send_trailers(...), reset(...)
+    connection.send_headers(...), send_data(...), send_trailers(...), send_answer(...), reset(...)
     connection.acknowledge(stream, flow_bytes)     once the application has consumed a piece
-    transport.write(connection.take_output())      after each of these, while the socket takes it
+    transport.write(connection.take_output())      after each of these, while the socket takes it;
+                                                   or writelines(connection.take_parts())
     close when `connection.closed`
 
 While the socket takes no more, leave the output where it is and send no more data: replies to a
